@@ -48,16 +48,26 @@ Dataset in_order(const Dataset& dataset, const std::vector<int64_t>& order) {
   return result;
 }
 
-int64_t listing_checksum(const Dataset& dataset) {
+int64_t checksum(const Dataset& dataset) {
   uLong sum = 0;
-  const auto add = [&](const std::string& text) {
-    sum = crc32_z(sum, reinterpret_cast<const Bytef*>(text.c_str()), text.size() + 1);
+  const auto add = [&sum](const void* bytes, size_t size) {
+    sum = crc32_z(sum, static_cast<const Bytef*>(bytes), size);
   };
-  for (const std::string& name : dataset.class_names) add(name);
-  const auto& streamed = dataset.streamed;
-  for (int64_t i = 0; i < dataset.size(); ++i) add(streamed.stream->images().short_name(streamed.number_of(i)));
-  const at::Tensor labels = dataset.labels.contiguous();
-  return static_cast<int64_t>(crc32_z(sum, static_cast<const Bytef*>(labels.const_data_ptr()), labels.nbytes()));
+  const auto add_tensor = [&add](const at::Tensor& tensor) {
+    const at::Tensor bytes = tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
+    add(bytes.const_data_ptr(), bytes.nbytes());
+  };
+  if (dataset.is_streamed()) {
+    for (const std::string& name : dataset.class_names) add(name.c_str(), name.size() + 1);
+    for (int64_t i = 0; i < dataset.size(); ++i) {
+      const std::string name = dataset.streamed.stream->images().short_name(dataset.streamed.number_of(i));
+      add(name.c_str(), name.size() + 1);
+    }
+  } else {
+    add_tensor(dataset.images);
+  }
+  add_tensor(dataset.labels);
+  return static_cast<int64_t>(sum);
 }
 
 ChannelScales channel_scales(const Dataset& dataset) {
@@ -83,11 +93,11 @@ void check_dataset(const Dataset& dataset, const std::string& source) {
       fmt::format("{}: labels must be in 0 … {}, got {} … {}", source, dataset.classes - 1, low, high));
 }
 
-void check_class_count(const Dataset& dataset, const std::string& source) {
+void check_class_count(int64_t classes, int64_t images, const std::string& source) {
   constexpr int64_t kFew = 1000;
-  if (dataset.classes <= std::max(kFew, dataset.size())) return;
-  throw std::invalid_argument(fmt::format("{}: labels go up to {}, more classes than the {} images", source,
-                                          dataset.classes - 1, dataset.size()));
+  if (classes <= std::max(kFew, images)) return;
+  throw std::invalid_argument(
+      fmt::format("{}: labels go up to {}, more classes than the {} images", source, classes - 1, images));
 }
 
 // From a histogram: exact, and without a floating-point copy of all images.

@@ -76,13 +76,14 @@ void check_dataset(const Dataset& dataset, const std::string& source);
 
 /// Throws std::invalid_argument that names `source` for labels so high that they can hardly be meant: more classes than
 /// images, and than a small set may lack.
-void check_class_count(const Dataset& dataset, const std::string& source);
+void check_class_count(int64_t classes, int64_t images, const std::string& source);
 
 /// Sets mean and std from the images. A channel without variation gets the std of one grey level.
 void set_statistics(Dataset& dataset);
 
-/// CRC-32 of the names and labels of images that are streamed, in their order, and of the classes.
-int64_t listing_checksum(const Dataset& dataset);
+/// CRC-32 of the images and labels as they lie in memory; of images that are streamed, of their names and labels in
+/// their order and of the classes.
+int64_t checksum(const Dataset& dataset);
 
 /// Image i is image order[i] of the set, which is streamed.
 Dataset in_order(const Dataset& dataset, const std::vector<int64_t>& order);

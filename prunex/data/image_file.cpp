@@ -60,7 +60,7 @@ Datasets read_image_files(const std::string& train, const std::string& test, boo
   result.test.mean = result.train.mean;
   result.test.std = result.train.std;
   if (is_share) return result;
-  check_class_count(result.train, train);
+  check_class_count(result.train.classes, result.train.size(), train);
   if (result.test.classes > result.train.classes) {
     throw std::invalid_argument(fmt::format("{}: labels go up to {}, those of {} to {}: wanted no others to test on",
                                             test, result.test.classes - 1, train, result.train.classes - 1));

@@ -10,6 +10,7 @@
 #include "prunex/data/augment.h"
 #include "prunex/data/decode.h"
 #include "prunex/say.h"
+#include "prunex/text/one_line.h"
 
 namespace prunex::data {
 namespace {
@@ -60,7 +61,7 @@ void ImageStream::report_broken(int64_t number, const std::string& why) const {
   const std::lock_guard lock(mutex_);
   const bool is_new = broken_.emplace(number, why).second;
   const auto count = static_cast<int64_t>(broken_.size());
-  const std::string line = fmt::format("{}: {}", images_->name(number), why);
+  const std::string line = fmt::format("{}: {}", text::one_line(images_->name(number), text::kLongestPath), why);
   if (count > options_.max_broken) {
     throw std::runtime_error(
         fmt::format("{}: broken file number {}, `max_broken` allows {}", line, count, options_.max_broken));

@@ -82,7 +82,7 @@ Datasets open_shards(const DataOptions& options, const StreamOptions& stream) {
   Datasets sets{.train = shards_of(options.dataset, "`dataset`", stream),
                 .test = shards_of(options.test, "`test`", stream)};
   if (options.is_share) return sets;
-  check_class_count(sets.train, "`dataset` " + options.dataset);
+  check_class_count(sets.train.classes, sets.train.size(), "`dataset` " + options.dataset);
   check_classes(sets.test, sets.train.classes, "`test` " + options.test);
   sets.test.classes = sets.train.classes;
   return sets;
@@ -155,7 +155,7 @@ Dataset open_test_stream(const DataOptions& options, const Description& descript
     Dataset test = shards_of(options.test, "`test`", stream_options(options));
     const auto classes = static_cast<int64_t>(description.classes.size());
     if (classes == 0) {
-      check_class_count(test, "`test` " + options.test);
+      check_class_count(test.classes, test.size(), "`test` " + options.test);
       return test;
     }
     check_classes(test, classes, "`test` " + options.test);

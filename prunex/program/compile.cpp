@@ -58,6 +58,11 @@ bool accepts(const c10::Argument& formal, const IValue& literal) {
   return literal.type()->isSubtypeOf(*formal.type());
 }
 
+bool asks_for_order(const Node& node) {
+  const auto preserve = static_cast<int64_t>(at::MemoryFormat::Preserve);
+  return node.integer("memory_format", preserve) != preserve;
+}
+
 class Compiler {
  public:
   explicit Compiler(const Graph& graph) : graph_(graph), defined_(graph.values.size()), source_(graph.values.size()) {
@@ -322,7 +327,8 @@ class Compiler {
       const auto written = written_.find(source_[node.outputs[0]]);
       if (written == written_.end() || written->second < call.node) continue;
       call.detour = nullptr;
-      if (node.target.starts_with("aten::to.")) continue;  // a copy only of another type or device
+      // Without an order of its own it is a copy only of another type or device.
+      if (node.target.starts_with("aten::to.") && !asks_for_order(node)) continue;
       check_order(node, written->first);
       ordered.insert(written->first);
     }

@@ -170,11 +170,20 @@ State Scaffold::state() const {
   store(state.node, State::kCNode, c_node_);
   state.global.insert("progress", at::tensor({k_, step_}, at::kLong));
   weights_.save(state);
+  if (local_.exchanges_before > 0) {
+    weights_.save_shards(state);
+    controls_.save_shards(state, "controls/");
+  }
   return state;
 }
 
 void Scaffold::load(const State& state, const sparsity::Cut* cut_before, Replica& replica) {
   if (cut_before != nullptr) cut(*cut_before, replica);
+  if (local_.exchanges_before > 0) {
+    weights_.load_shards(state);
+    controls_.load_shards(state, "controls/");
+    whole_ = ShardedCompaction(controls_.shards(), c_node_, sparsity::Supports());
+  }
   go_back(state);
 }
 

@@ -7,6 +7,8 @@
 
 namespace prunex::text {
 
+inline constexpr size_t kLongestPath = 4096;
+
 /// As it is, but for control characters, which become \n or \xNN, and what is longer than some `most` bytes, which is
 /// cut.
 std::string one_line(std::string_view words, size_t most = 100);

@@ -121,14 +121,15 @@ at::Tensor take_gradients(const program::Program& program, Replica& replica, con
   return loss.detach();
 }
 
-void LossSum::check(double sum, const std::string& where) const {
+void LossSum::check(double sum, int64_t step, const std::string& where) const {
   if (std::isfinite(sum)) return;
-  throw std::runtime_error(
-      fmt::format("the training loss is {} {}: try a lower `lr` (got {})", sum, where, learning_rate_));
+  const Phase& phase = length_.phase_of(step);
+  throw std::runtime_error(fmt::format("the training loss is {} {}: try a lower {} (got {})", sum, where,
+                                       phase.rate_option, phase.learning_rate));
 }
 
 void LossSum::add(const at::Tensor& loss, int64_t step) {
-  if (loss.is_cpu()) check(loss.item<double>(), fmt::format("at step {}", step));
+  if (loss.is_cpu()) check(loss.item<double>(), step, fmt::format("at step {}", step));
   if (!sum_.defined()) {
     sum_ = at::zeros({}, loss.options().dtype(at::kDouble));
     first_ = step;
@@ -141,7 +142,7 @@ double LossSum::take() {
   if (!sum_.defined()) return 0;
   const auto sum = sum_.item<double>();
   sum_.reset();
-  check(sum, fmt::format("in steps {} to {}", first_, last_));
+  check(sum, last_, fmt::format("in steps {} to {}", first_, last_));
   return sum;
 }
 

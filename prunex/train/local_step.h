@@ -9,6 +9,7 @@
 #include "prunex/program/program.h"
 #include "prunex/tensors.h"
 #include "prunex/train/loss.h"
+#include "prunex/train/schedule.h"
 
 namespace prunex::train {
 
@@ -38,8 +39,8 @@ at::Tensor take_gradients(const program::Program& program, Replica& replica, con
 /// Losses added up where they lie; those of a GPU reach the host when the sum is taken.
 class LossSum {
  public:
-  /// learning_rate: for what is said of a loss that is no number.
-  explicit LossSum(double learning_rate) : learning_rate_(learning_rate) {}
+  /// length: for what is said of a loss that is no number.
+  explicit LossSum(RunLength length) : length_(std::move(length)) {}
 
   /// Throws std::runtime_error if the loss is not finite and lies on the CPU.
   void add(const at::Tensor& loss, int64_t step);
@@ -47,9 +48,9 @@ class LossSum {
   double take();
 
  private:
-  void check(double sum, const std::string& where) const;
+  void check(double sum, int64_t step, const std::string& where) const;
 
-  double learning_rate_;
+  RunLength length_;
   at::Tensor sum_;  // double, where the losses are; undefined before the first one
   int64_t first_ = 0, last_ = 0;
 };

@@ -24,6 +24,13 @@ void refuse_later_than(int64_t last, const char* option, int64_t got, const char
       fmt::format("{}: got {}, wanted at most {}, the last exchange of this run{}", option, got, last, others));
 }
 
+void refuse_warmup_without_end(const char* option, double epochs, int64_t steps, const RunLength& length) {
+  const int64_t warmup = steps_of(option, epochs, length);
+  if (warmup < steps || warmup == 0) return;
+  throw std::invalid_argument(fmt::format("{}: got {} epochs, {} steps, and the run has {} for it: wanted fewer",
+                                          option, epochs, warmup, steps));
+}
+
 /// Whatever is pruned.
 void refuse_what_never_begins(const TrainOptions& options, const RunLength& length) {
   const int64_t last = length.exchanges;
@@ -34,6 +41,11 @@ void refuse_what_never_begins(const TrainOptions& options, const RunLength& leng
   }
   if (options.outer_from) refuse_later_than(last, "`outer_from`", *options.outer_from);
   if (options.pruning.below > 0) refuse_later_than(last, "`prune_every`", options.pruning.every);
+  refuse_warmup_without_end("`dgc_warmup_epochs`", options.dgc_warmup_epochs, length.steps, length);
+  for (const Phase& phase : length.phases) {
+    if (phase.name != std::string_view(options.sparse.epochs > 0 ? "sparse" : "train")) continue;
+    refuse_warmup_without_end("`sparse_warmup`", options.sparse.warmup_epochs, phase.steps, length);
+  }
   if (options.strategy != "powersgd" || options.powersgd.start_after < length.steps) return;
   throw std::invalid_argument(fmt::format("`powersgd_start`: got {}, wanted less than {}, the steps of this run",
                                           options.powersgd.start_after, length.steps));
@@ -55,7 +67,14 @@ void refuse_earlier_than_weights(const TrainOptions& options, const RunLength& l
 
 void refuse_what_never_comes(const TrainOptions& options, const RunLength& length) {
   const int64_t last = length.exchanges;
-  if (options.strategy == "one_shot") return;
+  if (options.strategy == "one_shot") {
+    const int64_t open = last_open_exchange(options, length);
+    if (open >= options.local_after) return;
+    throw std::invalid_argument(
+        fmt::format("`prune_at`: got {}, which is after exchange {} of {}: wanted one after the {} of `local_after` or "
+                    "later; weights are not exchanged, and nothing is pruned, before",
+                    options.prune_at, open, last, options.local_after));
+  }
   if (options.prune_start != kAutomatic) refuse_later_than(last, "`prune_start`", options.prune_start);
   if (options.prune_end != kAutomatic) refuse_later_than(last, "`prune_end`", options.prune_end);
   if (options.freeze_after != kAutomatic && options.freeze_after != strategies::kNever) {

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <utility>
 
+#include "prunex/comm/cost_model.h"
 #include "prunex/prune/importance.h"
 #include "prunex/strategies/exchange/payload.h"
 #include "prunex/train/batch_statistics.h"
@@ -29,12 +31,33 @@ strategies::EntryCounts counts_of(const Weights& weights, bool params_alone) {
   return counts;
 }
 
-/// As a ring over the nodes sends it, like the exchanges' bound.
-int64_t exchange_bytes(const TrainOptions& options, const Weights& weights, bool gradients) {
+/// Of one exchange, or of one step of gradients, of the whole network: the formulas of docs/strategies.md, "Bytes".
+double node_bytes_of(const TrainOptions& options, const Weights& weights, bool gradients) {
+  const comm::Layout layout = shape_of(options);
+  const comm::ClusterShape shape{layout.nodes(), layout.ranks_here(), layout.sites};
   const strategies::Codec codec(options.exchange.payload);
+  const auto reduced = [&](comm::Form form, int64_t bytes) {
+    return comm::node_bytes(form, static_cast<double>(bytes), shape);
+  };
+  if (options.strategy == "top_k") {
+    const strategies::EntryCounts counts = counts_of(weights, true);
+    const double entries = options.top_k.density * static_cast<double>(counts.weights);
+    return comm::gathered_node_bytes(8 * entries, shape) + reduced(comm::Form::kSharded, 4 * counts.vectors);
+  }
   int64_t payload = codec.bytes(counts_of(weights, gradients || codec.payload() != strategies::Payload::kFp32));
   if (facts_of(options.strategy).controls) payload += codec.bytes(counts_of(weights, true));  // as many as gradients
-  return 2 * (options.nodes - 1) * payload / options.nodes * (gradients ? options.local_steps : 1);
+  const bool is_flat = options.exchange.form == strategies::ExchangeForm::kFlat;
+  if (!facts_of(options.strategy).one_node) {
+    return reduced(is_flat ? comm::Form::kFlat : comm::Form::kSharded, payload);
+  }
+  // Every rank sends what a node would, and with duals the node's candidate, too.
+  const bool has_duals = facts_of(options.strategy).duals && options.consensus.penalty.kappa > 0;
+  return reduced(comm::Form::kSharded, payload) * layout.ranks_here() * (has_duals ? 1.5 : 1);
+}
+
+int64_t exchange_bytes(const TrainOptions& options, const Weights& weights, bool gradients) {
+  const double bytes = node_bytes_of(options, weights, gradients);
+  return std::llround(bytes * static_cast<double>(gradients ? options.local_steps : 1));
 }
 
 NodeFiles load(const TrainOptions& options, const std::optional<Carried>& carried, comm::Hierarchy* ranks) {

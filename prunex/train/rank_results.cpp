@@ -45,7 +45,7 @@ void RankTrainer::prune(const std::optional<DueCut>& due, int64_t k, int64_t ste
     run_->trace({"cut", due->begin, Stopwatch::now() - due->begin}, k);
     evaluated_.reset();
     summary_.pruned = pruning_.record();
-    restart_speed();
+    if (!due->cut.empty()) restart_speed();
   }
   pruning_.refresh(k, step, *strategy_);
 }
@@ -71,7 +71,7 @@ Checkpoint RankTrainer::snapshot() {
   checkpoint.exchange = summary_.exchanges;
   checkpoint.progress = progress_json(summary_);
   store_state(checkpoint, *strategy_, network_.replica());
-  remember_images(data_.train, files_of_, checkpoint);
+  remember_images(image_checksums_.train, files_of_, checkpoint);
   checkpoint.node.insert(kProgramChecksum, at::tensor({program_checksum_}, at::kLong));
   save_teacher(options_, teacher_.get(), checkpoint);
   pruning_.save(checkpoint);
@@ -82,7 +82,7 @@ Checkpoint RankTrainer::snapshot() {
 }
 
 void RankTrainer::restore(const Checkpoint& checkpoint) {
-  expect_remembered_images(data_.train, files_of_, checkpoint);
+  expect_remembered_images(data_.train, image_checksums_.train, files_of_, checkpoint);
   expect_program_of(checkpoint);
   set_teacher(teacher_after(checkpoint, options_, teacher_, {network_.program(), network_.replica().weights}));
   restore_progress(summary_, checkpoint.progress);
@@ -91,8 +91,11 @@ void RankTrainer::restore(const Checkpoint& checkpoint) {
   if (!checkpoint.structure.empty()) {
     cut = parse_structure(checkpoint.structure).cut;
     network_.cut(*cut);
-    restart_speed();
-    if (cut->empty()) cut.reset();
+    if (cut->empty()) {
+      cut.reset();
+    } else {
+      restart_speed();
+    }
   }
   try {
     load_state(checkpoint, cut ? &*cut : nullptr, *strategy_, network_.replica());
@@ -130,12 +133,12 @@ void RankTrainer::restart_speed() {
   samples_before_cut_ = summary_.samples;
 }
 
-/// Every so many exchanges, at the end of a phase, and at the end.
+/// Every so many exchanges, at the end of a phase, and at the end, also where residuals bring it.
 void RankTrainer::evaluate_into(Metrics& metrics) {
   const int64_t exchange = metrics.exchange.index;
   const bool due = options_.eval_every > 0 && exchange % options_.eval_every == 0;
   const bool ends = length_.phase_of(last_step_ + 1).begin != length_.phase_of(metrics.step + 1).begin;
-  if (!due && !ends && exchange != length_.exchanges) return;
+  if (!due && !ends && exchange != length_.exchanges && !metrics.exchange.converged) return;
   const Weights product = this->product();
   evaluated_ = evaluator_.evaluate(product, data_.test);
   metrics.accuracy = evaluated_->accuracy;

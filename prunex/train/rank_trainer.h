@@ -80,6 +80,7 @@ class RankTrainer {
   int64_t transactions_up_to(int64_t step) const { return std::min(step, gradient_steps_) + summary_.exchanges; }
   void local_step(int64_t step);
   void pass_by(int64_t step);
+  bool may_end_early(const strategies::Exchange& exchange, const Phase& phase) const;
   bool changes_gradients() const;
   void measure(Round& round, int64_t step);
   void count(const Metrics& metrics);
@@ -96,6 +97,7 @@ class RankTrainer {
   const RunImages images_;
   const std::optional<int> files_of_;  // the node whose own files these are
   const data::Datasets& data_;
+  const ImageChecksums image_checksums_;
   TrainedNetwork network_;
   const int64_t program_checksum_;  // before any cut
   RunLength length_;

@@ -12,6 +12,7 @@
 
 #include "prunex/channels/operations.h"
 #include "prunex/prune/training_groups.h"
+#include "prunex/text/one_line.h"
 #include "prunex/train/device.h"
 
 namespace prunex::train {
@@ -160,8 +161,11 @@ std::string head_remark(const Graph& graph, const std::string& source) {
 
 }  // namespace
 
-std::string some_of(const std::vector<std::string>& names) {
+std::string some_of(const std::vector<std::string>& all) {
   constexpr size_t kNamed = 3;
+  std::vector<std::string> names;  // from files of strangers
+  std::transform(all.begin(), all.end(), std::back_inserter(names),
+                 [](const auto& name) { return text::one_line(name); });
   const size_t named = names.size() <= kNamed + 1 ? names.size() - 1 : kNamed;
   const std::string first = fmt::format("{}", fmt::join(names.begin(), names.begin() + named, ", "));
   if (named == 0) return names[0];

@@ -78,11 +78,13 @@ std::vector<Phase> phases_of(const TrainOptions& options, const RunLength& lengt
                          {.name = "sparse",
                           .steps = steps_of_phase("`sparse_epochs`", sparse.epochs, length),
                           .learning_rate = sparse.learning_rate.value_or(usual.learning_rate),
+                          .rate_option = sparse.learning_rate ? "`sparse_lr`" : "`lr`",
                           .schedule = sparse.schedule.value_or(schedule_after(options)),
                           .weight_decay = sparse.weight_decay},
                          {.name = "finetune",
                           .steps = steps_of_phase("`finetune_epochs`", options.finetune.epochs, length),
                           .learning_rate = options.finetune.learning_rate.value_or(usual.learning_rate),
+                          .rate_option = options.finetune.learning_rate ? "`finetune_lr`" : "`lr`",
                           .schedule = options.finetune.schedule.value_or(schedule_after(options)),
                           .weight_decay = usual.weight_decay}};
   if (all[1].steps + all[2].steps == 0) all[0].steps = std::max<int64_t>(1, all[0].steps);

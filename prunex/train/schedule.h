@@ -14,7 +14,8 @@ struct Phase {
   const char* name = "train";
   int64_t begin = 0;  ///< steps before it
   int64_t steps = 0;
-  double learning_rate = 0.1;  ///< peak
+  double learning_rate = 0.1;        ///< peak
+  const char* rate_option = "`lr`";  ///< that decides it
   LearningRateSchedule schedule = LearningRateSchedule::kCosine;
   int64_t warmup = 0;  ///< steps
   double weight_decay = 0;

@@ -129,8 +129,8 @@ HsadmmOptions hsadmm_options(const TrainOptions& options, const RunPlan& plan) {
   hsadmm.masks.freeze_after = plan.length.freeze_after;
   hsadmm.local = local_sgd_of(options, plan);
   const bool masks = !plan.masked.groups.empty();
-  if (!masks && options.overlap > 0) hsadmm.masks.freeze_after = 0;              // there is nothing to wait for
-  if (!masks && pulls(options)) hsadmm.masks.freeze_after = strategies::kNever;  // no masks end the duals
+  // Without masks there is nothing to wait for, nor anything that ends the duals.
+  if (!masks) hsadmm.masks.freeze_after = pulls(options) ? strategies::kNever : 0;
   kind_of(options.strategy).set(hsadmm, plan, options);
   if (options.outer_from) hsadmm.outer.from = *options.outer_from;
   const bool from_freeze = hsadmm.outer.from == 0 && hsadmm.after_freeze == strategies::AfterFreeze::kNesterov;
@@ -211,7 +211,8 @@ bool has_outer_step(const TrainOptions& options) {
   const StrategyFacts& facts = facts_of(options.strategy);
   if (!facts.weights_alone()) return false;
   const bool freezes = options.freeze_after != strategies::kNever || options.masks.freeze_when_stable > 0;
-  if (facts.duals && options.outer_from == 0 && !freezes) return false;
+  const bool waits = facts.duals || group_words(options) != "none";
+  if (waits && options.outer_from == 0 && !freezes) return false;
   const bool after_freeze = !facts.duals || options.after_freeze == strategies::AfterFreeze::kNesterov;
   return options.outer_from.value_or(0) > 0 || (facts.outer_step && after_freeze);
 }
@@ -285,7 +286,7 @@ void validate_strategy(const TrainOptions& options) {
   text::refuse_if(options.ema > 0 && whole && pulls(options),
                   "`ema`: got one without `groups`, where the duals never end; the mean begins when they have");
   text::refuse_if(options.ema > 0 && !whole && options.freeze_after == strategies::kNever,
-                  "`ema`: got one with `freeze_after` never; the mean begins when masks are final");
+                  "`ema`: got one with `freeze_after` never; the mean begins when masks are final, which may not be");
   if (kind.is_ddp()) strategies::check({.exchange = options.exchange});
   strategies::check(options.top_k);
 }

@@ -42,6 +42,7 @@ RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, co
       images_(std::move(prepared.images)),
       files_of_(has_files_by_node(options.data) ? std::optional(ranks.layout.node()) : std::nullopt),
       data_(images_.sets),
+      image_checksums_(checksums_of(data_)),
       network_(on_device(std::move(prepared.network.model), ranks.device), std::move(prepared.network.analysis),
                options.optimizer),
       program_checksum_(std::bit_cast<int64_t>(program::checksum(network_.graph()))),
@@ -58,7 +59,7 @@ RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, co
              {.label_smoothing = options.label_smoothing, .teacher = teacher_}),
       mean_(options.ema),
       remarks_(std::move(prepared.remarks)),
-      interval_{.pace = Pace(options.straggler_factor), .losses = LossSum(optimizer_of(options).learning_rate)} {
+      interval_{.pace = Pace(options.straggler_factor), .losses = LossSum(length_)} {
   const prune::Size& size = network_.size();
   const StrategyFacts& facts = facts_of(options.strategy);
   summary_ = {.strategy = options.strategy,
@@ -109,7 +110,8 @@ void RankTrainer::begin(const std::string& config, StopRequest* stop) {
   run_.emplace(options_, config, ranks_, stop);
   say_remarks();
   const std::optional<Checkpoint> before = run_->safe().load();
-  expect_same_images(data_, division_ && division_->images.empty() ? *ranks_.node : *ranks_.world);
+  expect_same_images(data_, image_checksums_, division_ && division_->images.empty() ? *ranks_.node : *ranks_.world);
+  moved_ = comm::moved_by_exchanges(ranks_);  // comparing images is no exchange
   expect_same_program();
   expect_same_teacher(teacher_.get(), *ranks_.world);
   strategy_ = make_own_strategy(before ? before->exchange : 0);
@@ -304,6 +306,14 @@ bool RankTrainer::changes_gradients() const {
   return !facts_of(options_.strategy).weights_alone() || options_.local_after > 0 || pruning_.plan().sparse;
 }
 
+/// Whether the rest of the run changes weights alone.
+bool RankTrainer::may_end_early(const strategies::Exchange& exchange, const Phase& phase) const {
+  const bool has_cuts_left = pruning_.plan().schedule && !pruning_.is_over(exchange);
+  const bool has_final_share = pruning_.masks_are_final(exchange) || options_.keep_ramp == sparsity::KeepRamp::kHard ||
+                               exchange.index >= length_.prune_end;
+  return !has_cuts_left && has_final_share && phase.end() == length_.steps;
+}
+
 /// Everyone measures and adds up.
 void RankTrainer::measure(Round& round, int64_t step) {
   const strategies::Exchange& exchange = round.exchange;
@@ -327,6 +337,8 @@ void RankTrainer::measure(Round& round, int64_t step) {
     round.passed_by = ((step - last_step_) * contributors() - round.steps) * options_.batch_size;
   }
   if (pruning_.masks_are_final(exchange)) mean_.add(strategy_->product(), step - last_step_);
+  metrics.exchange.frozen = exchange.frozen && !pruning_.plan().masked.groups.empty();
+  metrics.exchange.converged = exchange.converged && may_end_early(exchange, phase);
   const double begin = Stopwatch::now();
   evaluate_into(metrics);
   if (metrics.accuracy) run_->trace({"evaluate", begin, Stopwatch::now() - begin}, exchange.index);
@@ -354,7 +366,7 @@ void RankTrainer::count(const Metrics& metrics) {
   summary_.converged = metrics.exchange.converged;
   const double rate =
       static_cast<double>(summary_.samples - samples_before_cut_) / (summary_.seconds.local - seconds_before_cut_);
-  (network_.total() ? summary_.samples_per_second_after_cut : summary_.samples_per_second_before_cut) = rate;
+  (network_.is_smaller() ? summary_.samples_per_second_after_cut : summary_.samples_per_second_before_cut) = rate;
   run_->report(metrics, summary_.seconds.total, rate);
   last_step_ = metrics.step;
   loss_.reset();

@@ -6,6 +6,8 @@
 
 #include <cmath>
 
+#include "tests/larger.h"
+
 namespace prunex::admm {
 namespace {
 
@@ -56,7 +58,7 @@ double largest_slope(const NodeObjective& objective, const at::Tensor& at_point)
     at::Tensor up = at_point.clone(), down = at_point.clone();
     up.flatten()[i] += kStep;
     down.flatten()[i] -= kStep;
-    largest = std::max(largest, std::abs(objective(up) - objective(down)) / (2 * kStep));
+    largest = tests::larger(largest, std::abs(objective(up) - objective(down)) / (2 * kStep));
   }
   return largest;
 }

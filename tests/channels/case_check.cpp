@@ -9,6 +9,7 @@
 #include <set>
 
 #include "prunex/channels/analysis.h"
+#include "tests/larger.h"
 
 namespace prunex::channels {
 namespace {
@@ -152,7 +153,7 @@ double difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor
   double largest = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     const auto error = ((a[i] - b[i]).abs().max() / b[i].abs().max()).item<double>();
-    largest = std::isnan(error) ? error : std::max(largest, error);
+    largest = tests::larger(largest, error);
   }
   return largest;
 }

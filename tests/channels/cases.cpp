@@ -119,6 +119,7 @@ const Case kCases[] = {
     {"split_swap_add", "a:4", ""},
     {"squeeze_excite", "a:8 down:4", ""},
     {"squeeze_of_several", "l1:2", ""},
+    {"squeeze_whatever_has_one", "a:8", ""},
     {"stack_of_channels", "a:4 b:6", ""},
     {"stack_sum", "a:8", ""},
     {"statistics_of_positions", "a:8", ""},

@@ -6,6 +6,8 @@
 
 #include <csignal>
 #include <filesystem>
+#include <regex>
+#include <string>
 
 #include "tests/cli/command.h"
 #include "tests/scratch.h"
@@ -14,7 +16,6 @@
 namespace prunex::cli {
 namespace {
 
-using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::MatchesRegex;
@@ -50,7 +51,9 @@ class Faults : public testing::Test {
     ASSERT_TRUE(training.wait_for("exchange "));
     kill(training.pid(), SIGTERM);
     const Result result = training.finish();
-    EXPECT_THAT(result.errors, ContainsRegex("exchange ([3579]|[1-9][0-9]+)/"));
+    std::smatch first;
+    ASSERT_TRUE(std::regex_search(result.errors, first, std::regex("exchange ([0-9]+)/"))) << result.errors;
+    EXPECT_GT(std::stoi(first[1]), 1) << result.errors;
   }
 
   const tests::Scratch scratch_;

@@ -19,6 +19,7 @@ namespace prunex::cli {
 namespace {
 
 using testing::HasSubstr;
+using testing::StartsWith;
 
 /// Two classes of twelve images to train on, of four to test on.
 class ImageFolders : public testing::Test {
@@ -178,6 +179,10 @@ TEST_F(ImageFolders, WithBrokenFilesAreTrainedOnUntilThereAreTooMany) {
   EXPECT_EQ(check.output, "set/train/ant/0.jpg: neither JPEG nor PNG nor WebP\n24 images of 2 classes, 1 broken\n");
   const Result flat = cli::run(scratch_.path(), {"data", "check", "set/train/ant"});
   EXPECT_EQ(flat.output, "set/train/ant/0.jpg: neither JPEG nor PNG nor WebP\n12 images, 1 broken\n");
+  std::filesystem::create_directory(scratch_ / "odd");
+  write("odd/\x1b[31m\n3 images.jpg", "");
+  const Result odd = cli::run(scratch_.path(), {"data", "check", "odd"});
+  EXPECT_THAT(odd.output, StartsWith("odd/\\x1b[31m\\n3 images.jpg: "));
   write("set/train/ant/0.jpg", data::jpeg_of(data::waves(1, 60000, 3, 0), 1, 60000));
   const Result strip = cli::run(scratch_.path(), {"data", "check", "set/train"});
   EXPECT_THAT(strip.output, HasSubstr("set/train/ant/0.jpg: 1 x 60000 pixels, scaled for tests: "));

@@ -176,6 +176,14 @@ TEST(Train, ChecksAndPrintsThePlanWithoutStarting) {
   EXPECT_THAT(cuts_of({"--epochs", "0"}), HasSubstr("to macs=0.6 in one cut, before the first step\n"));
   EXPECT_THAT(cuts_of({"--epochs", "1", "--prune-steps", "3"}),
               HasSubstr("to macs=0.6 in 3 cuts, the first after exchange 2, the last after exchange 4\n"));
+  const auto plan_of = [&](const std::vector<std::string>& words) {
+    return run(scratch.path(), short_run(words, "20")).output;
+  };
+  EXPECT_THAT(plan_of({"--check", "--keep-schedule", "hard"}), HasSubstr("all at once in exchange 1,"));
+  EXPECT_THAT(plan_of({"--check", "--freeze-after", "never", "--freeze-when-stable", "3"}),
+              HasSubstr("final once 3 exchanges in a row changed no mask\n"));
+  const Result alone = run(scratch.path(), short_run({"--check", "--elastic", "--straggler-factor", "2"}));
+  EXPECT_EQ(alone.status, 0) << alone.errors;  // others may come
   const auto prunetrain = short_run({"--check", "--quiet", "--strategy", "prunetrain"});
   EXPECT_THAT(run(scratch.path(), prunetrain).output, HasSubstr("units below 0.0001, after every exchange\n"));
   const Result refused = run(scratch.path(), {"train", "--check", "--dataset", "cifar10"});

@@ -64,7 +64,7 @@ class Rank {
   data::Loader loader_;
   program::Model model_;
   Replica replica_;
-  LossSum losses_{0.05};
+  LossSum losses_{RunLength{.phases = {{.learning_rate = 0.05}}}};
 };
 
 /// An anchor on every second parameter, a mask on every third.
@@ -183,16 +183,19 @@ TEST_F(LocalStepOnDevice, LeavesTf32OnForARankThatIsNotDone) {
 }
 
 TEST_F(LocalStepOnDevice, SaysWhereALossWasNoNumberWhenTheSumIsTaken) {
-  LossSum losses(0.1);
+  const Phase first{.steps = 5}, second{.begin = 5, .steps = 5, .learning_rate = 2, .rate_option = "`finetune_lr`"};
+  const RunLength length{.steps = 10, .phases = {first, second}};
+  LossSum losses(length);
   const auto bad = at::full({}, std::numeric_limits<double>::infinity());
-  EXPECT_THAT([&] { losses.add(bad, 3); },
-              testing::ThrowsMessage<std::runtime_error>(testing::HasSubstr("inf at step 3")));
-  LossSum there(0.1);
+  EXPECT_THAT([&] { losses.add(bad, 3); }, testing::ThrowsMessage<std::runtime_error>(
+                                               testing::HasSubstr("inf at step 3: try a lower `lr` (got 0.1)")));
+  LossSum there(length);
   there.add(at::ones({}).to(pretend_device()), 7);
   there.add(bad.to(pretend_device()), 8);
   there.add(at::ones({}).to(pretend_device()), 9);
-  EXPECT_THAT([&] { there.take(); }, testing::ThrowsMessage<std::runtime_error>(testing::HasSubstr(
-                                         "the training loss is inf in steps 7 to 9: try a lower `lr` (got 0.1)")));
+  EXPECT_THAT([&] { there.take(); },
+              testing::ThrowsMessage<std::runtime_error>(
+                  testing::HasSubstr("the training loss is inf in steps 7 to 9: try a lower `finetune_lr` (got 2)")));
 }
 
 }  // namespace

@@ -151,7 +151,7 @@ class SteppingRank {
   TrainedNetwork network_;
   strategies::LocalTerms terms_;
   LocalSteps steps_;
-  LossSum losses_{0.1};
+  LossSum losses_{RunLength{.phases = {{.learning_rate = 0.1}}}};
 };
 
 class RecordedSteps : public testing::Test {

@@ -66,7 +66,7 @@ class GpuRank {
   TrainedNetwork network_;
   const strategies::LocalTerms no_terms_;
   LocalSteps steps_;
-  LossSum losses_{0.01};
+  LossSum losses_{RunLength{.phases = {{.learning_rate = 0.01}}}};
   int64_t number_ = 0;
 };
 

@@ -132,6 +132,31 @@ TEST(Detours, ViewsAndCopiesAreThoseOfTheExport) {
   }
 }
 
+/// In the order of channels that lie last, which x had or not.
+TEST(Detours, CopiesInAnotherOrderAreThoseOfTheExport) {
+  const auto x = at::randn({3, 2, 5, 5});
+  Weights none;
+  for (const auto order : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
+    Graph graph;
+    graph.inputs = {add_value(graph, {.name = "x", .role = Role::kInput, .shape = {{1, true}, {2}, {5}, {5}}})};
+    const auto positive = add_node(graph, "aten::relu", {value("self", 0)}, "positive");
+    graph.values[positive].order = order;
+    const auto last = add_node(
+        graph, "aten::to.dtype_layout",
+        {value("self", positive), literal("memory_format", static_cast<int64_t>(at::MemoryFormat::ChannelsLast))},
+        "last");
+    graph.outputs = {add_node(graph, "aten::add_.Scalar", {value("self", last), literal("other", 1)}, "more"),
+                     positive};
+    auto wanted = x.relu().contiguous(order);
+    const auto more = wanted.to(wanted.options(), false, false, at::MemoryFormat::ChannelsLast).add_(1);
+    for (const auto given : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
+      const auto outputs = Program(graph).run({x.contiguous(given)}, none, Mode::kEval);
+      EXPECT_TRUE(at::equal(outputs[0], more));
+      EXPECT_TRUE(at::equal(outputs[1], wanted)) << (order == at::MemoryFormat::Contiguous);
+    }
+  }
+}
+
 TEST(Detours, ViewsAndCopiesAreThoseOfTheExportWhenTheProgramIsReadBack) {
   const tests::Scratch scratch;
   const auto x = at::randn({3, 2, 5, 5});

@@ -97,6 +97,15 @@ TEST(Pt2, ReadsTheNetworkThatWasExported) {
   EXPECT_TRUE(at::equal(model.program.run({x}, model.weights, Mode::kEval)[0], y));
 }
 
+// squeeze() without axes was exported for several images.
+TEST(Pt2, OneImageIsABatch) {
+  const auto model = read_pt2(PRUNEX_TEST_DATA "/prune/cases/squeeze_whatever_has_one.pt2");
+  for (const int64_t images : {1, 2}) {
+    const auto outputs = model.program.run({at::randn({images, 3, 8, 8})}, model.weights, Mode::kEval);
+    EXPECT_EQ(outputs[0].sizes(), (std::vector<int64_t>{images, 3}));
+  }
+}
+
 // The network Structures of make.py: tied weights, a constant, a buffer outside the state dict, sizes, lists.
 TEST(Pt2, ReadsWhatNetworksAreMadeOf) {
   auto model = read_pt2(stored_pt2("structures"));

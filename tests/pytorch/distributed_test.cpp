@@ -13,6 +13,7 @@
 #include "prunex/strategies/hsadmm/hsadmm.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/optimizer.h"
+#include "tests/larger.h"
 #include "tests/python.h"
 #include "tests/scratch.h"
 
@@ -84,7 +85,7 @@ double worst_gap(const Losses& ours, const json& theirs, const char* method) {
   for (int rank = 0; rank < kRanks; ++rank) {
     for (int64_t step = 0; step < kSteps; ++step) {
       const double loss = theirs[rank][method]["losses"][step];
-      worst = std::max(worst, std::abs(ours.losses[rank][step] - loss));
+      worst = tests::larger(worst, std::abs(ours.losses[rank][step] - loss));
     }
   }
   return worst;

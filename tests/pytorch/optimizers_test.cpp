@@ -6,6 +6,7 @@
 
 #include "prunex/io/safetensors.h"
 #include "prunex/train/optimizer.h"
+#include "tests/larger.h"
 #include "tests/python.h"
 #include "tests/pytorch/load_tensors.h"
 #include "tests/scratch.h"
@@ -66,7 +67,7 @@ double largest_gap(Replica& replica, const std::map<std::string, at::Tensor>& wa
   for (const auto& item : replica.weights.params) {
     const at::Tensor want = wanted.at(prefix + item.key()).to(at::kDouble).view(item.value().sizes());
     const at::Tensor error = (item.value().detach().to(at::kDouble) - want).abs() / want.abs().max();
-    gap = std::max(gap, error.max().item<double>());
+    gap = tests::larger(gap, error.max().item<double>());
   }
   return gap;
 }

@@ -8,6 +8,7 @@
 #include "prunex/comm/connect.h"
 #include "prunex/strategies/gradients/gradients.h"
 #include "prunex/strategies/strategy.h"
+#include "tests/larger.h"
 
 namespace prunex::strategies {
 namespace {
@@ -106,7 +107,7 @@ void sgd_step(at::Tensor& theta, at::Tensor& velocity, const at::Tensor& gradien
 
 double worst_gap(const TensorDict& a, const TensorDict& b) {
   double worst = 0;
-  for (const auto& item : a) worst = std::max(worst, (item.value() - b[item.key()]).abs().max().item<double>());
+  for (const auto& item : a) worst = tests::larger(worst, (item.value() - b[item.key()]).abs().max().item<double>());
   return worst;
 }
 

@@ -209,6 +209,21 @@ TEST(TopK, KeepsWhatItDoesNotSend) {
   for (const double density : {0.01, 0.2}) expect_nothing_lost(top_k({.density = density}), "top_k");
 }
 
+TEST(TopK, TakesNothingOfAMatrixWithoutEntries) {
+  comm::run_ranks(2, 1, [](comm::Hierarchy& ranks) {
+    Replica replica = replica_of(0);
+    replica.weights.params.insert("none", at::zeros({0, 5}).set_requires_grad(true));
+    const auto strategy = top_k({.density = 0.5})(replica, ranks);
+    for (auto& theta : replica.weights.params) theta.value().mutable_grad() = at::ones_like(theta.value().detach());
+    strategy->before_update(replica);
+    for (auto& theta : replica.weights.params) {
+      if (theta.value().dim() < 2) continue;
+      const int64_t sent = theta.value().grad().count_nonzero().item<int64_t>();
+      EXPECT_EQ(sent, (theta.value().numel() + 1) / 2) << theta.key();
+    }
+  });
+}
+
 TEST(TopK, SendsTheLargestEntriesAlone) {
   comm::run_ranks(1, 1, [](comm::Hierarchy& h) {
     run_rank(h, top_k({.density = 0.05, .error_feedback = false}), [](int64_t step, const TensorDict& grads) {

@@ -256,6 +256,14 @@ TEST(ImageFilesByNode, HaveAsManyClassesAsAnyNodeHas) {
   EXPECT_THAT([&] { load_by_node(options, std::nullopt, nullptr); },
               ThrowsMessage<std::invalid_argument>(
                   HasSubstr("labels of the test images go up to 5, those that nodes train on to 4")));
+  const auto images = at::full({2, 3, 8, 8}, 100, at::kByte);
+  TensorDict mistaken;
+  mistaken.insert("images", images);
+  mistaken.insert("labels", at::tensor({0, 100'000}, at::kLong));
+  io::write_safetensors(scratch / "1.safetensors", mistaken, {});
+  EXPECT_THAT(
+      [&] { load_by_node(options, std::nullopt, nullptr); },
+      ThrowsMessage<std::invalid_argument>(HasSubstr("labels go up to 100000, more classes than the 22 images")));
 }
 
 /// Two ranks of node 0 share its 30, the one of node 1 has 20.

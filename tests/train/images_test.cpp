@@ -180,10 +180,26 @@ TEST(LoadImages, AreResizedAsTheNetworkSaysUnlessTheOptionsDo) {
   EXPECT_EQ(resize(), 36);
 }
 
+TEST(Train, RefusesRanksThatReadOtherImages) {
+  const tests::Scratch scratch;
+  TrainOptions options = tiny_run(160, 1);
+  options.nodes = 2;
+  options.run_dir = scratch / "run";
+  comm::run_ranks(shape_of(options), [&](comm::Hierarchy& ranks) {
+    TrainOptions own = options;
+    own.data.samples += ranks.layout.rank;
+    EXPECT_THAT(tests::message([&] { train(own, ranks, kConfig); }),
+                HasSubstr("`dataset` synthetic: rank 1 sees other images there than rank 0"));
+  });
+}
+
 class RememberedImages : public testing::Test {
  protected:
+  static void expect(const data::Dataset& training, std::optional<int> node, const Checkpoint& checkpoint) {
+    expect_remembered_images(training, data::checksum(training), node, checkpoint);
+  }
   static void expect_refused(const data::Dataset& training, std::optional<int> node, const Checkpoint& checkpoint) {
-    EXPECT_THAT([&] { expect_remembered_images(training, node, checkpoint); },
+    EXPECT_THAT([&] { expect(training, node, checkpoint); },
                 ThrowsMessage<std::invalid_argument>(HasSubstr("the images are not those with which the run began")));
   }
 
@@ -193,23 +209,33 @@ class RememberedImages : public testing::Test {
 };
 
 TEST_F(RememberedImages, AreToldToANodeThatJoins) {
-  remember_images(images_, std::nullopt, checkpoint_);
+  remember_images(data::checksum(images_), std::nullopt, checkpoint_);
   const auto node = comm::make_solo("node");
   const Handover taken = take_over(to_bytes({checkpoint_, "runs/one"}, kConfig, *node), kConfig, *node);
-  EXPECT_NO_THROW(expect_remembered_images(images_in(scratch_ / "copy", "0.jpg"), std::nullopt, taken.checkpoint));
+  EXPECT_NO_THROW(expect(images_in(scratch_ / "copy", "0.jpg"), std::nullopt, taken.checkpoint));
   expect_refused(others_, std::nullopt, taken.checkpoint);
 }
 
 TEST_F(RememberedImages, OfANodeAreNotAskedForOfAnother) {
-  remember_images(images_, 0, checkpoint_);
-  EXPECT_NO_THROW(expect_remembered_images(images_, 0, checkpoint_));
-  EXPECT_NO_THROW(expect_remembered_images(others_, 1, checkpoint_));
+  remember_images(data::checksum(images_), 0, checkpoint_);
+  EXPECT_NO_THROW(expect(images_, 0, checkpoint_));
+  EXPECT_NO_THROW(expect(others_, 1, checkpoint_));
   expect_refused(others_, 0, checkpoint_);
+  expect_refused(images_, std::nullopt, checkpoint_);  // one set for all, which is another length
+}
+
+TEST_F(RememberedImages, InMemoryAreTold) {
+  data::Dataset set = data::make_synthetic(10, 1).train;
+  remember_images(data::checksum(set), std::nullopt, checkpoint_);
+  EXPECT_NO_THROW(expect(set, std::nullopt, checkpoint_));
+  set.images = set.images.clone();
+  set.images[0].add_(1);
+  expect_refused(set, std::nullopt, checkpoint_);
 }
 
 TEST_F(RememberedImages, MayBeAmongTheTensorsOfARank) {
-  checkpoint_.rank.insert(kImagesChecksum, at::tensor({data::listing_checksum(images_)}, at::kLong));
-  EXPECT_NO_THROW(expect_remembered_images(images_, 0, checkpoint_));
+  checkpoint_.rank.insert(kImagesChecksum, at::tensor({data::checksum(images_)}, at::kLong));
+  EXPECT_NO_THROW(expect(images_, 0, checkpoint_));
   expect_refused(others_, 0, checkpoint_);
 }
 

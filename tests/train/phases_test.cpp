@@ -167,6 +167,30 @@ TEST(Phases, RoundedAndPostLocalRunsGoOnToTheBit) {
   }
 }
 
+// Rows are shared out as the network is when weights are first exchanged: after the cut.
+TEST(Phases, PostLocalRunsThatWereCutBeforeTheyChangedGoOnToTheBit) {
+  for (const std::string strategy : {"diloco", "hsadmm", "scaffold"}) {
+    const tests::Scratch scratch;
+    TrainOptions options = tiny_run(160, 0);
+    options.strategy = strategy;
+    options.groups = "none";
+    options.consensus.aux = strategies::AuxTensors::kAdmm;
+    options.exchange.payload = strategy == "scaffold" ? strategies::Payload::kFp16 : strategies::Payload::kInt2;
+    options.nodes = 2;
+    options.ranks_per_node = {2};
+    options.local_after = 2;
+    options.epochs = 0;
+    options.finetune.epochs = 3;
+    options.pruning.target = "macs=0.5";
+    options.checkpoint_every = 3;
+    run_phases(options, scratch / "run");
+    const auto lines = lines_without_seconds(scratch / "run");
+    ASSERT_GT(lines.size(), 6);
+    run_phases(options, scratch / "run", 6);
+    EXPECT_EQ(lines_without_seconds(scratch / "run"), lines) << strategy;
+  }
+}
+
 TEST(Phases, SparseTrainingChangesTheWeightsThatRanksShare) {
   const tests::Scratch scratch;
   TrainOptions with = phases("local_sgd");
@@ -216,6 +240,21 @@ TEST(PruneTrain, CutsWhatIsSmallAllThroughTraining) {
   EXPECT_LT(run_phases(local, scratch / "local").macs_compact, summary.macs_dense);
 }
 
+TEST(Phases, SpeedsAreThoseOfTheWholeNetworkUntilSomethingGoes) {
+  const tests::Scratch scratch;
+  TrainOptions options = phases("local_sgd");
+  options.sparse = {};
+  options.sparse.penalty = "group_lasso";
+  options.finetune = {};
+  options.pruning = {};
+  options.epochs = 4;
+  options.pruning.below = 1e-30;
+  const Summary summary = run_phases(options, scratch / "run");
+  EXPECT_EQ(summary.macs_compact, summary.macs_dense);
+  EXPECT_GT(summary.samples_per_second_before_cut, 0);
+  EXPECT_EQ(summary.samples_per_second_after_cut, 0);
+}
+
 TEST(Phases, WithoutTrainingTheCutComesFirst) {
   const tests::Scratch scratch;
   TrainOptions options = phases("ddp");
@@ -260,6 +299,47 @@ TEST(Phases, SeveralCutsMeetASharePerGroup) {
     }
     EXPECT_EQ(kept, (units + 1) / 2);
   }
+}
+
+TEST(Phases, ResidualsEndNoRunThatIsYetToBeCut) {
+  const tests::Scratch scratch;
+  TrainOptions options = phases("hsadmm");
+  options.consensus.tolerance = 1e9;
+  options.pruning.steps = 1;
+  const Summary summary = run_phases(options, scratch / "run");
+  ASSERT_TRUE(summary.pruned);
+  EXPECT_EQ(summary.pruned->exchange, 4);
+  EXPECT_TRUE(summary.converged);
+  EXPECT_EQ(lines_of(scratch / "run").back()["phase"], "finetune");
+}
+
+// Exchanges after 50 steps; the phase lies between two of them.
+TEST(Phases, SparseTrainingActsInAPhaseWithinAnInterval) {
+  const auto model = small_network();
+  TrainOptions options;
+  options.local_steps = 50;
+  options.sparse.penalty = "group_norm";
+  options.sparse.epochs = 1;
+  RunLength length{.steps_per_epoch = 20, .steps = 150, .exchanges = 3};
+  length.phases = {{.name = "train", .steps = 60},
+                   {.name = "sparse", .begin = 60, .steps = 20},
+                   {.name = "finetune", .begin = 80, .steps = 70}};
+  SparseTraining sparse(options, length, model.program, kClasses);
+  for (int64_t exchange : {0, 1}) sparse.refresh(model.weights, exchange, exchange * options.local_steps);
+  TensorDict params;
+  for (const auto& item : model.weights.params) {
+    params.insert(item.key(), item.value().detach().clone().set_requires_grad(true));
+  }
+  for (auto& item : params) item.value().mutable_grad() = at::zeros_like(item.value());
+  const auto sum = [&params] {
+    double all = 0;
+    for (const auto& item : params) all += item.value().grad().abs().sum().item<double>();
+    return all;
+  };
+  sparse.add_to_gradients(params, 60);
+  EXPECT_EQ(sum(), 0);
+  sparse.add_to_gradients(params, 61);
+  EXPECT_GT(sum(), 0);
 }
 
 TEST(Phases, SparseTrainingActsFromItsFirstStepHoweverRarelyItIsRefreshed) {

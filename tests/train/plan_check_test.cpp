@@ -154,6 +154,13 @@ TEST(PlanCheck, TheAutomaticPlanBeginsWhereWeightsAreExchanged) {
   EXPECT_EQ(run_length(options, 10'000).prune_start, 11);
   options.prune_start = 2;
   refused(options, "`prune_start`", "got 2, wanted 11 or more beside `local_after` 10");
+  options = with_exchanges(20);
+  options.strategy = "one_shot";
+  options.local_after = 10;
+  options.prune_at = 0.45;
+  refused(options, "`prune_at`", "got 0.45, which is after exchange 9 of 20: wanted one after the 10 of `local_after`");
+  options.prune_at = 0.5;
+  EXPECT_NO_THROW(doubts(options));
 }
 
 TEST(PlanCheck, ACutRightBeforeTheEndIsDoubtedByTheOptionThatDecidesIt) {

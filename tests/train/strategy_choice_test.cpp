@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <stdexcept>
@@ -18,6 +19,7 @@
 #include "prunex/prune/training_groups.h"
 #include "prunex/sparsity/projection.h"
 #include "prunex/train/optimizer_choice.h"
+#include "prunex/train/prepare.h"
 #include "prunex/train/trainer.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
@@ -80,6 +82,40 @@ TEST(Strategies, DualsOfAWholeNetworkNeverEnd) {
   for (const auto& line : lines) {
     EXPECT_GT(line.at("rho1"), 0) << line;
     EXPECT_FALSE(line.at("frozen").get<bool>()) << line;
+  }
+}
+
+TEST(Strategies, ADenseRunHasNoMasksThatWereFinal) {
+  const tests::Scratch scratch;
+  TrainOptions options = small_run_of("diloco");
+  const Summary summary = run_in(options, scratch / "run");
+  for (const auto& line : lines_of(scratch / "run")) EXPECT_FALSE(line.at("frozen").get<bool>()) << line;
+  EXPECT_EQ(summary.samples_per_second_after_cut, 0);
+}
+
+// Whole networks on 2 x 2; beside the formulas' bytes a node sends but the progress report and norms.
+TEST(Strategies, SendWhatThePreviewSays) {
+  const std::vector<std::pair<std::string, std::function<void(TrainOptions&)>>> runs{
+      {"local_sgd", [](auto&) {}},
+      {"diloco", [](auto& o) { o.exchange.payload = strategies::Payload::kInt2; }},
+      {"scaffold", [](auto&) {}},
+      {"hsadmm", [](auto& o) { o.consensus.aux = strategies::AuxTensors::kAdmm; }},
+      {"hsadmm_flat", [](auto& o) { o.consensus.aux = strategies::AuxTensors::kAdmm; }},
+      {"ddp", [](auto&) {}},
+      {"ddp", [](auto& o) { o.exchange.form = strategies::ExchangeForm::kFlat; }},
+      {"top_k", [](auto& o) { o.top_k.density = 0.25; }}};
+  for (const auto& [strategy, change] : runs) {
+    const tests::Scratch scratch;
+    TrainOptions options = tiny_run(160, 3);
+    options.strategy = strategy;
+    options.groups = "none";
+    options.nodes = 2;
+    options.ranks_per_node = {2};
+    change(options);
+    const auto said = static_cast<double>(check(options).exchange_bytes);
+    const Summary summary = run_in(options, scratch / "run");
+    const double sent = static_cast<double>(summary.bytes.inter_node) / static_cast<double>(summary.exchanges);
+    EXPECT_NEAR(said, sent, 0.02 * sent) << strategy;
   }
 }
 

@@ -14,6 +14,7 @@
 #include "prunex/data/image_stream.h"
 #include "prunex/data/shards.h"
 #include "prunex/data/workers.h"
+#include "prunex/text/one_line.h"
 #include "prunex/train/options.h"
 #include "tools/prunex/commands.h"
 
@@ -69,7 +70,7 @@ int run_check(const DataCommand& command) {
     } catch (const data::BrokenImage& error) {
       const std::lock_guard lock(mutex);
       ++broken;
-      fmt::print("{}: {}\n", images.name(i), error.what());
+      fmt::print("{}: {}\n", text::one_line(images.name(i), text::kLongestPath), error.what());
     }
   });
   workers.wait(*job);

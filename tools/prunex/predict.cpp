@@ -40,8 +40,8 @@ struct PredictCommand {
   bool quiet = false;
 };
 
-/// What the network's files say, `mean` and `std` instead of theirs.
-train::Carried normalization_of(const PredictCommand& command) {
+/// What the network's files say, `mean` and `std` instead of theirs. `of_input`: what else is said where none does.
+train::Carried normalization_of(const PredictCommand& command, const std::string& of_input = "") {
   auto carried = train::carried_description(command.model.model, command.weights, command.model.max_model_size << 20);
   if (!command.mean.empty()) {
     if (command.mean.size() != command.std.size()) {
@@ -56,8 +56,8 @@ train::Carried normalization_of(const PredictCommand& command) {
   }
   if (carried) return *carried;
   throw std::invalid_argument(
-      fmt::format("`input` {}: 'input' is Byte, and {} does not say how pixels are normalised: wanted `mean` and `std`",
-                  command.input, command.model.model));
+      fmt::format("`input` {}: {}{} does not say how pixels are normalised: wanted `mean` and `std`", command.input,
+                  of_input, command.model.model));
 }
 
 /// Pixels become what the network takes.
@@ -192,7 +192,7 @@ at::Tensor read_input(const PredictCommand& command, const program::Graph& graph
     extents.push_back(extent.per_image ? "batch" : std::to_string(extent.factor));
     fits = fits && (extent.per_image || input.size(static_cast<int64_t>(d)) == extent.factor);
   }
-  if (fits && pixels) return normalised(input, command, normalization_of(command));
+  if (fits && pixels) return normalised(input, command, normalization_of(command, "'input' is Byte, and "));
   if (fits && !command.mean.empty()) {
     throw std::invalid_argument(fmt::format("`mean`: 'input' of {} is {}, which is taken as it is: wanted Byte",
                                             command.input, at::toString(input.scalar_type())));

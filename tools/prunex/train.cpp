@@ -141,11 +141,19 @@ std::string pruning_of(const train::RunPreview& plan, const train::TrainOptions&
                                            : fmt::format("{} are kept", kept);
   std::string text = fmt::format("{}: {} groups of {} units, {}; ", plan.group_words, plan.groups.size(), units, goal);
   const bool freezes = open != strategies::kNever;
+  const int64_t stable = options.masks.freeze_when_stable;
   if (options.strategy == "one_shot") {
     text += fmt::format("all at once in exchange {}", open + 1);
   } else {
-    text += fmt::format("prune-start {}, prune-end {}", length.prune_start, length.prune_end);
-    text += freezes ? fmt::format(", masks are chosen for good in exchange {}", open + 1) : ", masks are never final";
+    text += options.keep_ramp == sparsity::KeepRamp::kHard
+                ? fmt::format("all at once in exchange {}", options.local_after + 1)
+                : fmt::format("prune-start {}, prune-end {}", length.prune_start, length.prune_end);
+    if (freezes) text += fmt::format(", masks are chosen for good in exchange {}", open + 1);
+    if (!freezes && stable == 0) text += ", masks are never final";
+    if (stable > 0) {
+      text += fmt::format("{} once {} in a row changed no mask", freezes ? ", or" : ", masks are final",
+                          stable == 1 ? "one exchange" : fmt::format("{} exchanges", stable));
+    }
   }
   if (freezes && open >= length.exchanges) text += ", which the run does not reach";
   return text;
@@ -156,10 +164,13 @@ std::string traffic_of(const train::RunPreview& plan, const train::TrainOptions&
   const auto mb = static_cast<double>(plan.exchange_bytes) / 1e6;
   const std::string payload = strategies::name_of(options.exchange.payload);
   if (plan.gradients) {
-    return fmt::format("{} {:.3g} MB per {} steps and node, gradients in {}",
-                       train::facts_of(options.strategy).sums ? "about" : "at most", mb, options.local_steps, payload);
+    const std::string more = options.top_k.dgc && options.dgc_warmup_epochs > 0 ? ", more while the density falls" : "";
+    return fmt::format("{} {:.3g} MB per {} steps and node, gradients in {}{}",
+                       options.strategy == "powersgd" ? "at most" : "about", mb, options.local_steps, payload, more);
   }
-  return fmt::format("about {:.3g} MB per exchange and node in {} while the network is whole", mb, payload);
+  const std::string before =
+      options.local_after > 0 ? fmt::format("; in the first {} gradients, in every step", options.local_after) : "";
+  return fmt::format("about {:.3g} MB per exchange and node in {} while the network is whole{}", mb, payload, before);
 }
 
 /// What --check prints: the network, the data, the length of the run, what is pruned when, and what is sent.

@@ -231,6 +231,21 @@ void reshape_instead_of_viewing(Graph& graph) {
   }
 }
 
+/// Those that had one element in the export, whatever the batch: of one image, the batch is no such axis.
+void name_squeezed_axes(Graph& graph) {
+  for (auto& node : graph.nodes) {
+    if (node.target != "aten::squeeze" || node.outputs[0] == kNoValue) continue;
+    const Shape& shape = graph.values[node.tensor("self")].shape;
+    std::vector<int64_t> axes;
+    for (size_t axis = 0; axis < shape.size(); ++axis) {
+      if (shape[axis] == Extent{1, false}) axes.push_back(static_cast<int64_t>(axis));
+    }
+    if (graph.values[node.outputs[0]].shape.size() + axes.size() != shape.size()) continue;  // a fixed batch of one
+    node.target = "aten::squeeze.dims";
+    node.set("dim", std::move(axes));
+  }
+}
+
 Model read(const ArchiveReader& archive, Batch batch, Maker maker) {
   if (!archive.has(kDocument)) {
     throw std::invalid_argument(
@@ -242,6 +257,7 @@ Model read(const ArchiveReader& archive, Batch batch, Maker maker) {
   tensors.read(graph, weights);
   if (tensors.rearranges()) reshape_instead_of_viewing(graph);
   if (records_wrong_shapes(graph)) graph = with_measured_shapes(std::move(graph), weights);
+  name_squeezed_axes(graph);
   return {Program(std::move(graph)), std::move(weights)};
 }
 

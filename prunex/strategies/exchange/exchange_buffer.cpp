@@ -7,6 +7,8 @@
 namespace prunex::strategies {
 namespace {
 
+const std::string kShards = "shards/";
+
 /// Parameters, vectors last, and with fp32 the floating-point buffers.
 TensorDict exchanged_tensors(const Weights& weights, Payload payload) {
   TensorDict matrices, vectors;
@@ -207,6 +209,17 @@ void ExchangeBuffer::load(const State& state) {
   restore(feedback[0], state.rank, "feedback_sent/");
   restore(feedback[1], state.rank, "feedback_returned/");
   if (feedback_) set_feedback(feedback);
+}
+
+void ExchangeBuffer::save_shards(State& state, const std::string& of) const {
+  store(state.global, kShards + of, shards_.bounds());
+}
+
+void ExchangeBuffer::load_shards(const State& state, const std::string& of) {
+  shards_.set_bounds(state.global, kShards + of);
+  parts_ = shards_.parts(work_.tensors);
+  plan_ = ShardedCompaction(shards_, work_.tensors, sparsity::Supports());
+  if (feedback_) set_feedback({zeros_like(rows()), zeros_like(rows())});
 }
 
 }  // namespace prunex::strategies

@@ -81,6 +81,11 @@ class ExchangeBuffer {
   /// What messages have left out.
   void save(State& state) const;
   void load(const State& state);
+  /// Which rows are whose, under the name of what they are `of`. It follows from the tensors with which this was made:
+  /// in a run that first exchanged gradients, from what cuts had left by then.
+  void save_shards(State& state, const std::string& of = "") const;
+  /// Before load(): forgets what messages have left out, and what is not alive.
+  void load_shards(const State& state, const std::string& of = "");
 
  private:
   int mine() const { return ranks_.mine(); }

@@ -4,6 +4,9 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <stdexcept>
+
+#include "prunex/strategies/dictionaries.h"
 
 namespace prunex::strategies {
 namespace {
@@ -45,7 +48,7 @@ FlatTensors::FlatTensors(const TensorDict& like) {
   }
 }
 
-RowShards::RowShards(const TensorDict& tensors, int rails, int ranks) : count_(ranks) {
+RowShards::RowShards(const TensorDict& tensors, int rails, int ranks) : rails_(rails), count_(ranks) {
   int64_t total = 0, before = 0;
   for (const auto& item : tensors) total += item.value().numel();
   for (const auto& item : tensors) {
@@ -129,6 +132,24 @@ void RowShards::cut(const sparsity::Cut& cut) {
     const auto rows = kept.find(0);
     if (rows == kept.end()) continue;
     for (int64_t& row : first) row = count_below(rows->second, row);
+  }
+}
+
+TensorDict RowShards::bounds() const {
+  TensorDict bounds;
+  for (const auto& [name, first] : first_rows_) {
+    bounds.insert(name, at::tensor(at::ArrayRef<int64_t>(first).slice(0, static_cast<size_t>(rails_) + 1), at::kLong));
+  }
+  return bounds;
+}
+
+void RowShards::set_bounds(const TensorDict& bounds, const std::string& prefix) {
+  for (auto& [name, first] : first_rows_) {
+    const at::Tensor saved_bounds = saved(bounds, prefix + name, {rails_ + 1}, at::kLong);
+    const int64_t* begin = saved_bounds.const_data_ptr<int64_t>();
+    const bool fits = begin[0] == 0 && begin[rails_] == first.back() && std::is_sorted(begin, begin + rails_ + 1);
+    if (!fits) throw std::invalid_argument("tensor " + prefix + name + " does not divide its rows");
+    std::copy(begin, begin + rails_, first.begin());
   }
 }
 

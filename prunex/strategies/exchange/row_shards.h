@@ -45,10 +45,16 @@ class RowShards {
   /// The tensors were cut: every row stays with its shard.
   void cut(const sparsity::Cut& cut);
 
+  /// Of every tensor int64[rails + 1]: the first row of each shard that holds something, and the number of rows.
+  TensorDict bounds() const;
+  /// `bounds` holds those of the same tensors, by their names behind `prefix`. Throws std::invalid_argument that says
+  /// what does not fit.
+  void set_bounds(const TensorDict& bounds, const std::string& prefix);
+
  private:
   comm::Range range(const std::string& name, int shard) const;
 
-  int count_ = 0;
+  int rails_ = 0, count_ = 0;
   std::map<std::string, std::vector<int64_t>> first_rows_;  // of each shard, and the number of rows
 };
 

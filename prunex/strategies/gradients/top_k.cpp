@@ -96,8 +96,8 @@ class TopK final : public GradientStrategy {
   }
 
   int64_t count_of(const at::Tensor& tensor) const {
-    return std::max<int64_t>(
-        1, std::llround(std::ceil(density_at(options_, step_) * static_cast<double>(tensor.numel()))));
+    const double share = density_at(options_, step_) * static_cast<double>(tensor.numel());
+    return std::min(tensor.numel(), std::max<int64_t>(1, std::llround(std::ceil(share))));
   }
 
   /// grads <- mean over ranks of their largest entries, of what they have and what was left of earlier steps.

@@ -24,7 +24,7 @@ Duals::Duals(const ConsensusOptions& options, const LocalSgd& local, const comm:
   }
   z_node_ = clones(start, names_);
   u_ = zeros_like(z_node_);
-  v_ = zeros_like(shards.rows(z_node_, mine()));
+  forget_v();
   rho_.assign(names_.size(), admm::first_penalties(options.penalty, steps_of(local.exchanges_before + 1), cluster()));
 }
 
@@ -64,7 +64,7 @@ void Duals::add_v(const TensorDict& work, double share) const {
 }
 
 void Duals::forget_v() {
-  for (auto& v : v_) v.value().zero_();
+  v_ = zeros_like(shards_.rows(z_node_, mine()));
 }
 
 void Duals::update(const TensorDict& theta, const TensorDict& mean, double share) {

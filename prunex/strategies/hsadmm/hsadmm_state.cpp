@@ -9,7 +9,6 @@
 #include "prunex/strategies/hsadmm/hsadmm_strategy.h"
 
 namespace prunex::strategies {
-
 void Hsadmm::cut(const sparsity::Cut& cut, Replica&) {
   TORCH_CHECK(frozen_ || masks_.groups().empty(), "[strategies] a cut before the masks are final");
   TORCH_CHECK(!flight_, "[strategies] a cut while an exchange is on its way");
@@ -36,6 +35,7 @@ State Hsadmm::state() const {
   state.global.insert("nodes", at::tensor({int64_t{ranks_.layout().nodes()}, int64_t{lost_nodes_}}, at::kLong));
   if (duals_) duals_->save(state);
   work_.save(state);
+  if (options_.local.exchanges_before > 0) work_.save_shards(state);
   return state;
 }
 
@@ -77,6 +77,12 @@ void Hsadmm::load(const State& state, const sparsity::Cut* cut_before, Replica& 
   at::NoGradGuard no_grad;
   restore_progress(state);
   if (cut_before != nullptr) cut(*cut_before, replica);
+  if (options_.local.exchanges_before > 0) {
+    work_.load_shards(state);
+    if (duals_) duals_->forget_v();
+    work_.set_alive(support_);
+    use_support();
+  }
   restore_tensors(state);
   const auto [nodes, has_lost] = saved_numbers<int64_t, 2>(state.global, "nodes");
   if (has_lost != 0 || nodes > ranks_.layout().nodes()) note_loss();

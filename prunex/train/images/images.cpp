@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <stdexcept>
+#include <tuple>
 
 #include "prunex/data/image_stream.h"
 #include "prunex/io/safetensors.h"
@@ -74,29 +75,34 @@ std::optional<int64_t> images_skipped(const data::Datasets& sets, const TrainOpt
   return count_of_all(broken, *ranks.world);
 }
 
-void expect_same_images(const data::Datasets& sets, comm::Communicator& ranks) {
-  for (const auto& [images, what] : {std::pair{&sets.train, "`dataset`"}, {&sets.test, "test images of"}}) {
-    if (!images->is_streamed()) continue;
-    const auto other = first_other(data::listing_checksum(*images), ranks);
+ImageChecksums checksums_of(const data::Datasets& sets) {
+  return {data::checksum(sets.train), data::checksum(sets.test)};
+}
+
+void expect_same_images(const data::Datasets& sets, const ImageChecksums& sums, comm::Communicator& ranks) {
+  for (const auto& [name, sum, what] :
+       {std::tuple{&sets.train.name, sums.train, "`dataset`"}, {&sets.test.name, sums.test, "test images of"}}) {
+    const auto other = first_other(sum, ranks);
     if (!other) continue;
     throw std::invalid_argument(
         fmt::format("{} {}: rank {} sees other images there than rank 0: wanted the same files on all machines", what,
-                    images->name, *other));
+                    *name, *other));
   }
 }
 
-void remember_images(const data::Dataset& training, std::optional<int> node, Checkpoint& checkpoint) {
-  if (!training.is_streamed()) return;
-  checkpoint.node.insert(kImagesChecksum,
-                         at::tensor({data::listing_checksum(training), int64_t{node.value_or(kAllNodes)}}, at::kLong));
+void remember_images(int64_t checksum, std::optional<int> node, Checkpoint& checkpoint) {
+  checkpoint.node.insert(kImagesChecksum, at::tensor({checksum, int64_t{node.value_or(kAllNodes)}}, at::kLong));
 }
 
-void expect_remembered_images(const data::Dataset& training, std::optional<int> node, const Checkpoint& checkpoint) {
+void expect_remembered_images(const data::Dataset& training, int64_t checksum, std::optional<int> node,
+                              const Checkpoint& checkpoint) {
   const at::Tensor* before = checksum_in(checkpoint, kImagesChecksum);
-  if (!training.is_streamed() || before == nullptr) return;
+  if (before == nullptr) return;
   const at::Tensor sum_and_node = before->flatten();
-  if (sum_and_node.numel() > 1 && sum_and_node[1].item<int64_t>() != node.value_or(kAllNodes)) return;
-  if (sum_and_node[0].item<int64_t>() == data::listing_checksum(training)) return;
+  const int now = node.value_or(kAllNodes);
+  const int64_t then = sum_and_node.numel() > 1 ? sum_and_node[1].item<int64_t>() : now;
+  const bool are_of_another = now != then && now != kAllNodes && then != kAllNodes;
+  if (are_of_another || (now == then && sum_and_node[0].item<int64_t>() == checksum)) return;
   throw std::invalid_argument(
       fmt::format("`dataset` {}: the images are not those with which the run began: wanted the same files and classes",
                   training.name));

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <set>
@@ -28,23 +27,13 @@ data::DataOptions options_of(data::DataOptions options, int node) {
   return options;
 }
 
-/// CRC-32 of bytes in the order in which they lie; sets are read alike everywhere.
-int64_t checksum(const data::Dataset& dataset) {
-  if (dataset.is_streamed()) return data::listing_checksum(dataset);
-  uLong sum = 0;
-  for (const at::Tensor& tensor : {dataset.images, dataset.labels}) {
-    const at::Tensor bytes = tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
-    sum = crc32_z(sum, static_cast<const Bytef*>(bytes.const_data_ptr()), bytes.nbytes());
-  }
-  return static_cast<int64_t>(sum);
-}
-
-enum Fact { kChannels, kHeight, kWidth, kClasses, kTestClasses, kTestImages, kTestSum };
+enum Fact { kChannels, kHeight, kWidth, kClasses, kImages, kTestClasses, kTestImages, kTestSum };
 using SetNumbers = std::vector<int64_t>;
 
 SetNumbers numbers_of(const data::Datasets& sets) {
   const auto shape = sets.train.image_shape();
-  return {shape[0], shape[1], shape[2], sets.train.classes, sets.test.classes, sets.test.size(), checksum(sets.test)};
+  return {shape[0],          shape[1],          shape[2],         sets.train.classes,
+          sets.train.size(), sets.test.classes, sets.test.size(), data::checksum(sets.test)};
 }
 
 std::string where_of(const data::DataOptions& options) {
@@ -69,13 +58,15 @@ void expect_alike(const std::vector<SetNumbers>& nodes, const data::DataOptions&
   }
 }
 
-/// Throws std::invalid_argument for images to test on whose class no node has.
+/// Throws std::invalid_argument for labels that can hardly be meant, and for images to test on whose class no node has.
 int64_t classes_of_all(const std::vector<SetNumbers>& nodes, const data::DataOptions& options) {
-  int64_t most = 0, tested = 0;
+  int64_t most = 0, tested = 0, images = 0;
   for (const SetNumbers& facts : nodes) {
     most = std::max(most, facts[kClasses]);
     tested = std::max(tested, facts[kTestClasses]);
+    images += facts[kImages];
   }
+  data::check_class_count(most, images, where_of(options));
   if (tested <= most) return most;
   throw std::invalid_argument(fmt::format("{}: labels of the test images go up to {}, those that nodes train on to {}",
                                           where_of(options), tested - 1, most - 1));

@@ -40,6 +40,11 @@ text::OptionValue ranks_per_node(std::vector<int>& field) {
           .check = check};
 }
 
+/// Whether there are several nodes, or may be some day.
+bool may_have_nodes(const TrainOptions& o) {
+  return o.nodes > 1 || o.elastic || !o.join.empty();
+}
+
 /// Why local steps have no deadline.
 std::string no_deadline(const TrainOptions& o) {
   const auto& facts = facts_of(o.strategy);
@@ -72,11 +77,9 @@ void describe_ranks(OptionList& list, TrainOptions& o) {
   list.add("threads", number(o.threads, between(1, kMostThreads)), "threads per rank").basic().resumable();
   describe_links(list, o.ranks);
   for (const char* option : {"secret-file", "encrypt"}) {
-    list.find(option)->conditions.push_back({"several ranks", [&o] {
-                                               return o.nodes > 1 || o.ranks_per_node.front() > 1 || !o.join.empty()
-                                                          ? ""
-                                                          : "a single rank has no connections";
-                                             }});
+    list.find(option)->conditions.push_back(
+        {"several ranks",
+         [&o] { return may_have_nodes(o) || o.ranks_per_node.front() > 1 ? "" : "a single rank has no connections"; }});
   }
   list.add("elastic", text::flag(o.elastic), "when a node is lost, the others go on without it")
       .resumable()
@@ -94,7 +97,7 @@ void describe_ranks(OptionList& list, TrainOptions& o) {
   list.add("straggler-factor", number(o.straggler_factor, {.least = 1, .or_zero = true}),
            "a node that needs so many times as long as the median exchanges the steps that it has made; 0: all wait",
            {{"strategies that exchange weights again and again", [&o] { return no_deadline(o); }},
-            {"several nodes", [&o] { return o.nodes > 1 || !o.join.empty() ? "" : "one node waits for none"; }}})
+            {"several nodes", [&o] { return may_have_nodes(o) ? "" : "one node waits for none"; }}})
       .resumable()
       .of_all_ranks();
   list.add("join", text::text_value(o.join),

@@ -57,7 +57,7 @@ std::string no_nodes(const TrainOptions& o) {
 std::string no_overlap(const TrainOptions& o) {
   if (!facts_of(o.strategy).weights_alone()) return o.strategy + " waits for its exchanges";
   if (no_masks(o).empty() && o.freeze_after == strategies::kNever)
-    return "with `freeze_after` never masks wait for them";
+    return "with `freeze_after` never masks may not become final, which it waits for";
   if (!facts_of(o.strategy).duals || o.consensus.penalty.kappa == 0) return "";
   if (o.after_freeze == strategies::AfterFreeze::kAdmm) return "`after_freeze` admm waits for its exchanges";
   return group_words(o) == "none" ? "without `groups` the duals never end" : "";
@@ -333,7 +333,8 @@ void describe_consensus(text::OptionList& list, TrainOptions& o, const Condition
            {{"strategies that exchange weights alone",
              [&o] { return facts_of(o.strategy).weights_alone() ? "" : o.strategy + " has no outer step"; }}});
   list.add("tolerance", number(consensus.tolerance, text::at_least(0)),
-           "stop when the residuals of the duals are below it; 0 = off", {with.duals()});
+           "stop when nothing is left to be pruned and the residuals of the duals are below it; 0 = off",
+           {with.duals()});
 }
 
 }  // namespace

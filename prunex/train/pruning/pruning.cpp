@@ -172,11 +172,12 @@ void SparseTraining::add_to_gradients(TensorDict& params, int64_t step) const {
 }
 
 void SparseTraining::refresh(const Weights& weights, int64_t exchange, int64_t step) {
-  const int64_t last = std::min(step + local_steps_, length_.steps);
   const bool due = exchange % options_.refresh_every == 0 || !regularizer_.has_coefficients();
-  if (!due || (!acts_in(step + 1) && !acts_in(last))) return;
-  const Phase& phase = length_.phase_of(acts_in(step + 1) ? step + 1 : last);
-  const int64_t in_phase = std::max<int64_t>(0, step - phase.begin);
+  int64_t first = step + 1;  // of the interval's steps, the first in which it acts
+  const int64_t last = std::min(step + local_steps_, length_.steps);
+  while (first <= last && !acts_in(first)) first = length_.phase_of(first).end() + 1;
+  if (!due || first > last) return;
+  const int64_t in_phase = std::max<int64_t>(0, step - length_.phase_of(first).begin);
   const int64_t passed = std::min(in_phase, local_steps_ * options_.refresh_every);
   regularizer_.refresh(weights, static_cast<double>(passed) / static_cast<double>(length_.steps_per_epoch));
 }
@@ -188,7 +189,8 @@ void Pruning::add_to_gradients(TensorDict& params, int64_t step) const {
 std::optional<DueCut> Pruning::due_cut(const strategies::Exchange& exchange,
                                        const strategies::Strategy& strategy) const {
   const double begin = Stopwatch::now();
-  const bool by_masks = exchange.frozen && options_.shrink && !network_.total() && !plan_.schedule;
+  const bool by_masks =
+      exchange.frozen && !plan_.masked.groups.empty() && options_.shrink && !network_.total() && !plan_.schedule;
   std::optional<DueCut> due;
   if (by_masks) due = DueCut{removable(strategy.masks()), record_};
   if (plan_.schedule && plan_.schedule->due(exchange.index)) due = due_by_schedule(exchange.index, strategy);

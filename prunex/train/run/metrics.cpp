@@ -316,6 +316,7 @@ std::string to_json(const Summary& summary) {
                     {"steps", summary.steps},
                     {"samples", summary.samples},
                     {"frozen", summary.frozen},
+                    {"converged", summary.converged},
                     {"loss", summary.loss},
                     {"accuracy", summary.accuracy},
                     {"accuracy_compact", summary.accuracy_compact}};

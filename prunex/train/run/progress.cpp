@@ -123,7 +123,8 @@ std::vector<std::string> Progress::fields_of(const Metrics& metrics, double seco
     const double share = sent / static_cast<double>(dense_bytes_);
     fields.push_back(fmt::format("{:.2f} MB sent, {:.0f} % saved", sent / 1e6, 100 * std::max(0.0, 1 - share)));
   }
-  fields.push_back(fmt::format("{} left", clock_time(seconds_left)));
+  fields.push_back(metrics.exchange.converged ? "the residuals are below the tolerance"
+                                              : fmt::format("{} left", clock_time(seconds_left)));
   return fields;
 }
 
@@ -136,6 +137,7 @@ std::string Progress::json_of(const Metrics& metrics, double seconds_left, doubl
   if (metrics.accuracy) json["accuracy"] = *metrics.accuracy;
   json.update({{"keep", metrics.exchange.keep},
                {"frozen", metrics.exchange.frozen},
+               {"converged", metrics.exchange.converged},
                {"samples_per_second", samples_per_second},
                {"inter_node_bytes", metrics.bytes.inter_node},
                {"seconds_left", seconds_left}});

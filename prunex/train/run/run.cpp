@@ -73,12 +73,13 @@ void Run::expect_no_other_run() {
 }
 
 void Run::begin(const Summary& summary, int64_t exchanges, const char* precision) {
+  // Who joins, and who resumes on another machine, takes what the run has from here on.
+  const bool has_changed = !options_.resume.empty() && options_.elastic && !config_.empty();
+  if (has_changed && ranks_.layout.local_rank() == 0) io::write_file_atomically(directory_ + "/config.toml", config_);
   if (writes()) {
     if (!options_.resume.empty()) {
       keep_exchanges(directory_, summary.exchanges, summary.steps);
       keep_changes(directory_, summary.nodes_lost, summary.nodes_joined);
-      // who joins takes what the run has from here on
-      if (options_.elastic && !config_.empty()) io::write_file_atomically(directory_ + "/config.toml", config_);
     }
     open_record(summary, exchanges, precision);
   }

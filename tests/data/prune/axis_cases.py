@@ -123,6 +123,8 @@ def rectified_through_a_view(m, x):
 
 
 case("sum_of_what_a_view_has_rectified", rectified_through_a_view, image(6), l1=linear(6, 8), fc=linear(1, 4))
+case("squeeze_whatever_has_one", lambda m, x: m.fc(F.adaptive_avg_pool2d(relu(m.a(x)), 1).squeeze()), a=conv(3, 8),
+     fc=linear(8, 3))
 case("squeeze_of_several", lambda m, x: m.fc(m.l1(x).unsqueeze(1).squeeze(-1).squeeze(1)), image(6), l1=linear(6, 2),
      fc=linear(2, 4))
 
