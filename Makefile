@@ -10,6 +10,7 @@ JOBS ?= $(shell j=$(MEMORY_JOBS); [ $$j -lt $(CORES) ] || j=$(CORES); [ $$j -ge 
 TEST_JOBS ?= 2
 # More for CMake, such as CMAKE_FLAGS=-DPRUNEX_WERROR=ON.
 CMAKE_FLAGS ?=
+TORCH_FLAG = $(if $(TORCH_ROOT),'-DTORCH_ROOT=$(TORCH_ROOT)')
 
 SOURCES = $(shell git ls-files '*.h' '*.cpp')
 
@@ -22,7 +23,7 @@ setup: ## packages and LibTorch, if missing
 	@scripts/setup.sh $(SETUP_FLAGS)
 
 configure: setup
-	@cmake --preset release $(if $(TORCH_ROOT),-DTORCH_ROOT=$(TORCH_ROOT)) $(CMAKE_FLAGS)
+	@cmake --preset release -B $(BUILD) $(TORCH_FLAG) $(CMAKE_FLAGS)
 
 build: configure ## set-up and build of build/release/prunex
 	@cmake --build $(BUILD) -j $(JOBS) --target prunex_tool
@@ -37,19 +38,19 @@ demo: build ## set-up, build and the main job: dense local SGD next to prunex
 
 install: build ## into PREFIX (/usr/local)
 	@cmake --build $(BUILD) -j $(JOBS)
-	@cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))
+	@cmake --install $(BUILD) $(if $(PREFIX),--prefix '$(PREFIX)')
 
 wheel: SETUP_FLAGS ?= --python
 wheel: setup ## dist/prunex-*.whl for Python, to be handed on, and dist/prunex-*.tar.gz
 	@scripts/wheel.sh
 
-install-python: SETUP_FLAGS ?= --python
+install-python: SETUP_FLAGS ?= --python $(if $(VIRTUAL_ENV),--packages)
 install-python: setup ## the Python package into the active virtual environment, or .venv
-	@$(or $(VIRTUAL_ENV),.venv)/bin/python -m pip install $(if $(VIRTUAL_ENV),,--no-deps) .
+	@'$(or $(VIRTUAL_ENV),.venv)/bin/python' -m pip install .
 
 gpu-kit: ## a folder for a machine with a GPU that can download nothing: gpu-kit/run MINUTES
 	@scripts/setup.sh --cuda
-	@cmake --preset cuda -DPRUNEX_SIMGRID=OFF $(CMAKE_FLAGS)
+	@cmake --preset cuda -DPRUNEX_SIMGRID=OFF $(TORCH_FLAG) $(CMAKE_FLAGS)
 	@JOBS=$(JOBS) scripts/gpu_kit.sh
 
 format: ## clang-format all sources

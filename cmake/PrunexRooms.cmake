@@ -21,6 +21,8 @@ target_compile_options(prunex_private INTERFACE -Wall -Wextra -Wno-missing-field
 target_compile_options(prunex_private INTERFACE
   $<$<AND:$<BOOL:${CMAKE_UNITY_BUILD}>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>)
 target_include_directories(prunex_private INTERFACE "${_fmt_before_torch}")
+target_include_directories(prunex_private SYSTEM INTERFACE
+  "${LIBZIP_INCLUDE_DIR}" "${LIBSPNG_INCLUDE_DIR}" "${LIBWEBP_INCLUDE_DIR}" "${TOMLPLUSPLUS_INCLUDE_DIR}")
 target_link_libraries(prunex_private INTERFACE fmt::fmt)
 
 # ATen/ATen.h costs 9 s in every source that includes it: precompile it once for all rooms.

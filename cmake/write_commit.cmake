@@ -1,4 +1,4 @@
-execute_process(COMMAND git describe --always --dirty --abbrev=10 WORKING_DIRECTORY "${SOURCE}"
+execute_process(COMMAND bash "${SOURCE}/scripts/commit.sh"
   OUTPUT_VARIABLE COMMIT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
 if(failed)
   set(COMMIT "${WITHOUT_GIT}")

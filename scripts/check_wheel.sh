@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # check_wheel.sh: installs dist/prunex-*.whl in a virtual environment that has nothing but .venv's torch, and uses it.
+# scripts/setup.sh --tests installs what it wants.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -24,6 +25,18 @@ check_libraries() {
   ! ls "$package".libs | grep -E '^lib(torch|c10|cu|nv)'
 }
 
+# Of what is compiled in.
+check_licences() {
+  local name
+  for name in libcli11-dev libtomlplusplus-dev nanobind nlohmann-json3-dev robin-map; do
+    expect "licences" "$(find "$site"/prunex-*.dist-info/licenses/bundled -name "$name" -size +0 -printf %f)" "$name"
+  done
+}
+
+.venv/bin/python -c 'import numpy, pytest, torch' 2>/dev/null || {
+  echo "check_wheel.sh: .venv cannot import torch, numpy and pytest: scripts/setup.sh --tests installs them" >&2
+  exit 2
+}
 rm -rf "$environment"
 .venv/bin/python -m venv "$environment"
 site=$(echo "$environment"/lib/python*/site-packages)
@@ -32,10 +45,12 @@ site=$(echo "$environment"/lib/python*/site-packages)
 
 cd "$environment"
 check_libraries
+check_licences
 bin/prunex --version
 bin/prunex train --nodes 2 --model resnet8 --samples 80 --exchanges 8 --local-steps 2 --batch-size 8 \
   --run-dir run --quiet
 bin/python -c 'import prunex; print(prunex.evaluate("run/model.pt2", samples=80))'
-bin/python -m torch.distributed.run --standalone --nproc-per-node 2 "$source/python/tests/two_ranks.py" | tee ranks
+bin/python -m torch.distributed.run --standalone --log-dir=/dev/null --nproc-per-node 2 \
+  "$source/python/tests/two_ranks.py" | tee ranks
 expect "ranks with the same weights" "$(sort ranks | uniq -c | awk 'NF { print $1 }')" 2
 bin/python -m pytest -q -p no:cacheprovider "$source/python/tests/test_package.py"

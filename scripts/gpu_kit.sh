@@ -10,7 +10,7 @@ cmake --build "$build" -j "${JOBS:-$(nproc)}" --target prunex_tool test_nccl tes
 
 # Of a program: neither torch's nor CUDA's, which come with Python there, nor the C library's.
 libraries_of() {
-  ldd "$1" | awk '$3 ~ "^/" { print $3 }' | grep -Ev '/(torch|nvidia)/|/(ld-linux|lib((c|m|dl|rt|util|pthread|gcc_s|stdc\+\+)\.so|(cu|nv|nccl)))'
+  ldd "$1" | awk '$3 ~ "^/" { print $3 }' | grep -Ev '/(torch|nvidia)/|/(ld-linux|lib((c|m|dl|rt|util|pthread|gcc_s|stdc\+\+)\.so|(cu|nv|nccl|torch|c10|gomp-)))'
 }
 
 rm -rf "$kit"

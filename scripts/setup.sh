@@ -17,7 +17,6 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly venv=.venv
-readonly unfinished=$venv/unfinished
 readonly pip_version=25.3
 packages=(g++ cmake ninja-build libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev
   libssl-dev zlib1g-dev libzip-dev libjpeg-dev libspng-dev libwebp-dev libgtest-dev libgmock-dev)
@@ -94,8 +93,9 @@ install_test_packages() {
   done
 }
 
+# is_usable_python FILE [MODULES]
 is_usable_python() {
-  "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null
+  "$1" -c "import sys, ${2:-venv, ensurepip}; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))" 2>/dev/null
 }
 
 has_python_of_package() { "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; }
@@ -115,40 +115,44 @@ find_python() {
   return 1
 }
 
-# A venv whose installation was cut short is thrown away; complete downloads are in pip's cache.
+# Removes no .venv but one that it has begun to make, which has either mark.
 make_venv() {
-  if [[ -e $unfinished ]]; then
-    say "an earlier run was interrupted: starting $venv anew"
+  local begun=$venv/stamp-begun made=$venv/stamp-venv
+  if [[ -e $venv ]]; then
+    [[ -e $begun ]] || ! is_usable_python "$venv/bin/python" pip || return 0
+    [[ -e $begun || -e $made ]] ||
+      die "$venv is not of this script, and has no Python 3.10 to 3.13 with pip: move it away"
+    say "starting $venv anew"
     rm -rf "$venv"
   fi
-  if [[ ! -x $venv/bin/python ]] || ! is_usable_python "$venv/bin/python"; then
-    rm -rf "$venv"
-    mkdir "$venv"
-    touch "$unfinished"
-    "$python" -m venv "$venv"
-  fi
+  mkdir "$venv"
+  touch "$begun"
+  "$python" -m venv "$venv"
+  mv "$begun" "$made"
 }
 
 # Since pip 25.1 a download that breaks is resumed where it stopped.
 pip_install() {
-  touch "$unfinished"
   local bar=on
   [[ -t 2 ]] || bar=off
   "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --only-binary :all: --retries 10 \
     --timeout 60 --progress-bar "$bar" "$@" >&2
 }
 
+# The stamp is a copy of what is installed. An empty one: an earlier run was cut short, and pip may take for complete
+# what is not.
 install_requirements() {
-  local name=$1 file=scripts/requirements/$1.txt stamp=$venv/stamp-$1
+  local name=$1 file=scripts/requirements/$1.txt stamp=$venv/stamp-$1 again=
   cmp -s "$file" "$stamp" && return
   say "installing $name: $(grep -v '^#' "$file" | tr '\n' ' ')"
   if ! "$venv/bin/python" -m pip --version | grep -q "^pip $pip_version "; then
     pip_install -q "pip==$pip_version"
   fi
-  pip_install -q --no-deps --resume-retries 20 -r "$file"
+  [[ ! -e $stamp || -s $stamp ]] || again=--force-reinstall
+  : >"$stamp"
+  pip_install -q --no-deps --resume-retries 20 $again -r "$file"
   "check_$name"
   cp "$file" "$stamp"
-  rm -f "$unfinished"
 }
 
 check_libtorch() {
@@ -177,8 +181,13 @@ check_kernels() { :; }
 check_cuda() { loads_kernels || die "CUDA's libraries were installed, but libtorch_cuda.so does not load"; }
 
 check_python() {
-  "$venv/bin/python" -c 'import mypy.build, nanobind, pytest, scikit_build_core.build' ||
+  "$venv/bin/python" -c 'import nanobind, scikit_build_core.build' ||
     die "what builds the Python package was installed, but does not load"
+}
+
+check_pytest() {
+  "$venv/bin/python" -c 'import mypy.build, pandas, pytest' ||
+    die "what tests the Python package was installed, but does not load"
 }
 
 check_wheel() { :; }
@@ -222,7 +231,10 @@ main() {
   install_requirements libtorch
   [[ ! $with_tests$with_cuda ]] || install_kernels
   [[ ! $with_tests ]] || install_requirements comparison
-  [[ ! $with_tests$with_package ]] || ! has_python_of_package || install_requirements python
+  if [[ $with_tests$with_package ]] && has_python_of_package; then
+    install_requirements python
+    [[ ! $with_tests ]] || install_requirements pytest
+  fi
   [[ ! $with_package ]] || install_requirements wheel
   [[ ! $with_cuda ]] || compiles_with_nccl || install_requirements nccl
 }

@@ -191,8 +191,9 @@ def test_code_in_a_file_is_not_run(tmp_path):
 
 
 def churn(folder, *arguments, restarts=0):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
-               f"--max-restarts={restarts}", "--monitor-interval=0.1", str(HERE / "restarted.py"), str(folder), *arguments]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--log-dir={os.devnull}",
+               "--nproc-per-node=2", f"--max-restarts={restarts}", "--monitor-interval=0.1", str(HERE / "restarted.py"),
+               str(folder), *arguments]
     # else what begins anew may find the addresses of those that have ended: pytorch/pytorch issue 167288
     own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, **own_store})

@@ -5,6 +5,7 @@ import datetime
 import pytest
 
 import prunex
+from ranks import CASES
 from training import OPTIMIZERS, diloco, small_network, train_step
 
 
@@ -12,6 +13,19 @@ def test_a_lost_rank_is_named(by_hand):
     survivor, lost = by_hand(2, "a_rank_dies")
     assert lost.returncode == 7 and survivor.returncode == 1
     assert "RuntimeError: [comm] rank 0: all_to_all in world: its connection closed (with rank 1)" in survivor.stderr
+
+
+def test_what_fails_on_one_rank_has_passed_on_none(by_hand):
+    first, second = by_hand(2, "rank_1_fails")
+    assert "AssertionError: on rank 1" in second.stderr
+    assert first.returncode != 0 and "passed" not in first.stdout
+
+
+@pytest.mark.parametrize("ranks", sorted({ranks for ranks, _ in CASES}))
+def test_ranks_end_without_an_error(all_on, ranks):
+    done = all_on(ranks)
+    of_torch = "terminate called without an active exception"  # docs/python.md, "What goes wrong"
+    assert done.returncode == 0 or of_torch in done.stderr, f"{done.stdout}\n{done.stderr[-6000:]}"
 
 
 def test_an_interrupt_ends_the_wait(by_hand):

@@ -103,8 +103,9 @@ TEST(OptionList, AgreesWithTheReportAboutWhatMakesAVariant) {
 }
 
 TEST(Version, NamesTheCommitAndLibTorch) {
-  EXPECT_THAT(run({"--version"}).output,
-              testing::MatchesRegex("prunex [0-9.]+ \\(commit [0-9a-z-]+\\), LibTorch [0-9.]+.*\n"));
+  EXPECT_THAT(
+      run({"--version"}).output,
+      testing::MatchesRegex("prunex [0-9.]+ \\(commit ([0-9a-f]{10,}(-dirty)?|unknown)\\), LibTorch [0-9.]+.*\n"));
 }
 
 class Completion : public testing::Test {

@@ -39,6 +39,10 @@ def one_waits():
         os._exit(1)
 
 
+def rank_1_fails():
+    assert dist.get_rank() == 0, "on rank 1"
+
+
 def a_loop_ends_beside_an_exchange():
     """LocalSGD with `overlap`, written out: the exchange of step 8 lands early, and the last one is waited for."""
     rank = dist.get_rank()
