@@ -199,9 +199,9 @@ std::string seconds_caveat(const Plan& plan) {
     if (!is_dense) unknown.push_back(run.name);
     if (is_dense == false || (is_dense && run.macs < plan.macs)) smaller.push_back(run.name);
   }
-  std::string text = seconds
-                         ? fmt::format("Steps take {}", seconds_text(*seconds))
-                         : fmt::format("A rank takes {} images per second", report::plain(*plan.images_per_second, 4));
+  std::string text = seconds ? fmt::format("Steps take {}", seconds_text(*seconds))
+                             : fmt::format("A rank takes {} images per second (the kit's {})",
+                                           report::plain(*plan.images_per_second, 4), plan.rate_of);
   text +=
       " with the whole network, where they were measured at another speed; what a cut saves, and exchanges in the "
       "nodes, are scaled alike.";

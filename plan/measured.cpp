@@ -85,16 +85,19 @@ MeasuredNetwork read_network(const std::string& path) {
   return report::within("`network`: " + path, [&] { return read(path); });
 }
 
-double read_gpu_rate(const std::string& path, const std::string& model) {
+GpuRate read_gpu_rate(const std::string& path, const std::string& model, const std::string& precision) {
   return report::within("`gpu_kit`: " + path, [&] {
-    static const std::regex kLine(R"((\w+)(?: at \d+, \w+)?: prunex ([0-9.]+) samples/s.*)");
+    static const std::regex kLine(R"(((\w+)(?: at \d+, (\w+))?): prunex ([0-9.]+) samples/s.*)");
     auto file = report::open_bounded(path);
+    GpuRate first;
     for (std::string line; std::getline(file, line);) {
       std::smatch parts;
-      if (line.size() > 1000 || !std::regex_match(line, parts, kLine) || parts[1] != model) continue;
-      const double rate = std::strtod(parts[2].str().c_str(), nullptr);
-      if (rate > 0) return rate;
+      if (line.size() > 1000 || !std::regex_match(line, parts, kLine) || parts[2] != model) continue;
+      const GpuRate rate{parts[1], std::strtod(parts[4].str().c_str(), nullptr)};
+      if (rate.images > 0 && parts[3] == precision) return rate;
+      if (first.images == 0) first = rate;
     }
+    if (first.images > 0) return first;
     throw std::invalid_argument(
         fmt::format("no line '{}: prunex N samples/s', as gpu-kit/results/3-speed.txt has", model));
   });

@@ -17,8 +17,14 @@ struct MeasuredNetwork {
 /// from a node's bytes, 2(n-1)/n S of a ring of n. Throws std::invalid_argument that names the file.
 MeasuredNetwork read_network(const std::string& path);
 
-/// Images per second of one GPU with this network: "NETWORK: prunex N samples/s" of gpu-kit/results/3-speed.txt. Throws
-/// std::invalid_argument that names the file, if it has no such line.
-double read_gpu_rate(const std::string& path, const std::string& model);
+/// Images per second of one GPU.
+struct GpuRate {
+  std::string of;  ///< "resnet18 at 32, tf32"
+  double images = 0;
+};
+
+/// Of gpu-kit/results/3-speed.txt: "NETWORK at SIDE, PRECISION: prunex N samples/s", or without side and precision; the
+/// first in this precision, else the first. Throws std::invalid_argument that names the file, if it has no such line.
+GpuRate read_gpu_rate(const std::string& path, const std::string& model, const std::string& precision);
 
 }  // namespace prunex::plan

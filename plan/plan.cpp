@@ -66,7 +66,10 @@ void take_measured(Plan& plan) {
     plan.network_gap = network.gap;
   }
   if (!options.gpu_kit.empty()) {
-    plan.images_per_second = read_gpu_rate(options.gpu_kit, plan.recorded.front().model);
+    const Recorded& first = plan.recorded.front();
+    const GpuRate rate = read_gpu_rate(options.gpu_kit, first.model, first.precision);
+    plan.images_per_second = rate.images;
+    plan.rate_of = rate.of;
   }
 }
 

@@ -74,6 +74,7 @@ struct Plan {
   double network_gap = 0;                   ///< relative, of measured messages; widens ranges
   double macs = 0;                          ///< of an image, of the largest recorded network; 0 where no record says
   std::optional<double> images_per_second;  ///< of a rank with that network, where `gpu_kit` says it
+  std::string rate_of;                      ///< of which of its lines
   Scaling weak;                             ///< the batch of every rank stays
   Scaling strong;                           ///< the images of a step stay, as recorded, divided among the ranks
 

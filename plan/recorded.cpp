@@ -204,6 +204,7 @@ void read_setting(Recorded& recorded, const Run& run) {
   const auto& summary = *run.summary;
   recorded.strategy = run.option("strategy");
   recorded.model = run.option("model");
+  recorded.precision = run.option("precision");
   recorded.payload = word_or(run.option("payload"), "fp32");
   recorded.nodes = static_cast<int>(run.nodes());
   recorded.ranks = static_cast<int>(run.ranks());

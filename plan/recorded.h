@@ -38,7 +38,7 @@ struct RecordedSeed {
 
 /// The finished seeds of a variant.
 struct Recorded {
-  std::string name, strategy, model, payload;
+  std::string name, strategy, model, payload, precision;
   int nodes = 2, ranks = 2;
   double batch = 0;  ///< images per rank and step
   double local_steps = 0;

@@ -85,11 +85,22 @@ TEST_F(Measured, RatesAreThoseOfTheKit) {
   PlanOptions options;
   options.gpu_kit =
       write("torch 2.11\nresnet18: prunex 100 samples/s, 80 without CUDA graphs\nnet: prunex 16 samples/s, 1");
-  EXPECT_EQ(read_gpu_rate(options.gpu_kit, "resnet18"), 100);
-  EXPECT_THAT([&] { read_gpu_rate(options.gpu_kit, "resnet20"); },
+  EXPECT_EQ(read_gpu_rate(options.gpu_kit, "resnet18", "bf16").images, 100);
+  EXPECT_THAT([&] { read_gpu_rate(options.gpu_kit, "resnet20", ""); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("no line 'resnet20: prunex N samples/s'")));
   // 8 images in half a second, where 2 s were recorded; a quarter of 60 s
   EXPECT_NEAR(make_plan({tests::recorded_run("diloco")}, options).rows.front().whole.compute, 15, 1e-9);
+}
+
+TEST_F(Measured, RatesAreThoseOfTheRecordsPrecisionAndNamed) {
+  PlanOptions options;
+  options.gpu_kit = write("net at 32, tf32: prunex 16 samples/s, 1\nnet at 224, bf16: prunex 10 samples/s, 1");
+  EXPECT_EQ(read_gpu_rate(options.gpu_kit, "net", "bf16").images, 10);
+  EXPECT_EQ(read_gpu_rate(options.gpu_kit, "net", "auto").images, 16);
+  auto run = tests::recorded_run("diloco");
+  run.options["precision"] = "bf16";
+  EXPECT_THAT(make_plan({run}, options).caveats,
+              Contains(HasSubstr("10 images per second (the kit's net at 224, bf16)")));
 }
 
 /// A second run with twice the images in a step.
