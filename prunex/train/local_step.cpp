@@ -123,7 +123,7 @@ at::Tensor take_gradients(const program::Program& program, Replica& replica, con
 
 void LossSum::check(double sum, int64_t step, const std::string& where) const {
   if (std::isfinite(sum)) return;
-  const Phase& phase = length_.phase_of(step);
+  const Phase& phase = length_->phase_of(step);
   throw std::runtime_error(fmt::format("the training loss is {} {}: try a lower {} (got {})", sum, where,
                                        phase.rate_option, phase.learning_rate));
 }

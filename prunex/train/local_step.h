@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "prunex/data/loader.h"
 #include "prunex/program/program.h"
@@ -40,7 +42,7 @@ at::Tensor take_gradients(const program::Program& program, Replica& replica, con
 class LossSum {
  public:
   /// length: for what is said of a loss that is no number.
-  explicit LossSum(RunLength length) : length_(std::move(length)) {}
+  explicit LossSum(RunLength length) : length_(std::make_shared<const RunLength>(std::move(length))) {}
 
   /// Throws std::runtime_error if the loss is not finite and lies on the CPU.
   void add(const at::Tensor& loss, int64_t step);
@@ -50,8 +52,8 @@ class LossSum {
  private:
   void check(double sum, int64_t step, const std::string& where) const;
 
-  RunLength length_;
-  at::Tensor sum_;  // double, where the losses are; undefined before the first one
+  std::shared_ptr<const RunLength> length_;  // one for all copies, of which some runs make one in every step
+  at::Tensor sum_;                           // double, where the losses are; undefined before the first one
   int64_t first_ = 0, last_ = 0;
 };
 

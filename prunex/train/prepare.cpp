@@ -51,8 +51,7 @@ double node_bytes_of(const TrainOptions& options, const Weights& weights, bool g
     return reduced(is_flat ? comm::Form::kFlat : comm::Form::kSharded, payload);
   }
   // Every rank sends what a node would, and with duals the node's candidate, too.
-  const bool has_duals = facts_of(options.strategy).duals && options.consensus.penalty.kappa > 0;
-  return reduced(comm::Form::kSharded, payload) * layout.ranks_here() * (has_duals ? 1.5 : 1);
+  return reduced(comm::Form::kSharded, payload) * layout.ranks_here() * (pulls(options) ? 1.5 : 1);
 }
 
 int64_t exchange_bytes(const TrainOptions& options, const Weights& weights, bool gradients) {

@@ -111,10 +111,6 @@ strategies::LocalSgd local_sgd_of(const TrainOptions& options, const RunPlan& pl
           .exchanges_before = options.local_after};
 }
 
-bool pulls(const TrainOptions& options) {
-  return facts_of(options.strategy).duals && options.consensus.penalty.kappa > 0;
-}
-
 HsadmmOptions hsadmm_options(const TrainOptions& options, const RunPlan& plan) {
   HsadmmOptions hsadmm{.exchange = options.exchange,
                        .masks = options.masks,
@@ -205,6 +201,10 @@ const std::vector<std::string>& strategy_names() {
 
 const StrategyFacts& facts_of(const std::string& strategy) {
   return kind_of(strategy).facts;
+}
+
+bool pulls(const TrainOptions& options) {
+  return facts_of(options.strategy).duals && options.consensus.penalty.kappa > 0;
 }
 
 bool has_outer_step(const TrainOptions& options) {

@@ -42,7 +42,7 @@ RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, co
       images_(std::move(prepared.images)),
       files_of_(has_files_by_node(options.data) ? std::optional(ranks.layout.node()) : std::nullopt),
       data_(images_.sets),
-      image_checksums_(checksums_of(data_)),
+      train_checksum_(data::checksum(data_.train)),
       network_(on_device(std::move(prepared.network.model), ranks.device), std::move(prepared.network.analysis),
                options.optimizer),
       program_checksum_(std::bit_cast<int64_t>(program::checksum(network_.graph()))),
@@ -110,7 +110,7 @@ void RankTrainer::begin(const std::string& config, StopRequest* stop) {
   run_.emplace(options_, config, ranks_, stop);
   say_remarks();
   const std::optional<Checkpoint> before = run_->safe().load();
-  expect_same_images(data_, image_checksums_, division_ && division_->images.empty() ? *ranks_.node : *ranks_.world);
+  expect_same_images(data_, train_checksum_, division_ && division_->images.empty() ? *ranks_.node : *ranks_.world);
   moved_ = comm::moved_by_exchanges(ranks_);  // comparing images is no exchange
   expect_same_program();
   expect_same_teacher(teacher_.get(), *ranks_.world);
@@ -236,6 +236,8 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step) {
     }
     round.exchange = strategy_->after_update(network_.replica(), step);
     if (!round.exchange.exchanged) return;
+    // without masks an exchange is one of those behind the freeze from the first on
+    if (pruning_.plan().masked.groups.empty()) round.exchange.frozen = false;
     // what overlaps ends between the steps in which exchanges are due
     if (options_.overlap > 0) round.steps = (step - last_step_) * contributors();
     measure(round, step);
@@ -337,7 +339,6 @@ void RankTrainer::measure(Round& round, int64_t step) {
     round.passed_by = ((step - last_step_) * contributors() - round.steps) * options_.batch_size;
   }
   if (pruning_.masks_are_final(exchange)) mean_.add(strategy_->product(), step - last_step_);
-  metrics.exchange.frozen = exchange.frozen && !pruning_.plan().masked.groups.empty();
   metrics.exchange.converged = exchange.converged && may_end_early(exchange, phase);
   const double begin = Stopwatch::now();
   evaluate_into(metrics);

@@ -75,13 +75,9 @@ std::optional<int64_t> images_skipped(const data::Datasets& sets, const TrainOpt
   return count_of_all(broken, *ranks.world);
 }
 
-ImageChecksums checksums_of(const data::Datasets& sets) {
-  return {data::checksum(sets.train), data::checksum(sets.test)};
-}
-
-void expect_same_images(const data::Datasets& sets, const ImageChecksums& sums, comm::Communicator& ranks) {
-  for (const auto& [name, sum, what] :
-       {std::tuple{&sets.train.name, sums.train, "`dataset`"}, {&sets.test.name, sums.test, "test images of"}}) {
+void expect_same_images(const data::Datasets& sets, int64_t checksum, comm::Communicator& ranks) {
+  for (const auto& [name, sum, what] : {std::tuple{&sets.train.name, checksum, "`dataset`"},
+                                        {&sets.test.name, data::checksum(sets.test), "test images of"}}) {
     const auto other = first_other(sum, ranks);
     if (!other) continue;
     throw std::invalid_argument(

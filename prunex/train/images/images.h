@@ -50,15 +50,9 @@ RunImages load_images(data::DataOptions options, const std::optional<Carried>& c
 // Files may be others on another rank, or when a run goes on: then batches would be others, too, and as many steps as
 // there are images. `node`: whose own files they are, where nodes have such; its number as the run began.
 
-/// Of data::checksum().
-struct ImageChecksums {
-  int64_t train = 0, test = 0;
-};
-ImageChecksums checksums_of(const data::Datasets& sets);
-
 /// Throws std::invalid_argument if a rank sees other images than the first one of `ranks`, to train or to test on.
-/// Collective.
-void expect_same_images(const data::Datasets& sets, const ImageChecksums& sums, comm::Communicator& ranks);
+/// `checksum`: data::checksum() of those to train on. Collective.
+void expect_same_images(const data::Datasets& sets, int64_t checksum, comm::Communicator& ranks);
 void remember_images(int64_t checksum, std::optional<int> node, Checkpoint& checkpoint);
 /// Throws std::invalid_argument if these are not the images of remember_images(). Of another node's nothing is known.
 void expect_remembered_images(const data::Dataset& training, int64_t checksum, std::optional<int> node,

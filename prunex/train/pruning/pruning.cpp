@@ -189,8 +189,7 @@ void Pruning::add_to_gradients(TensorDict& params, int64_t step) const {
 std::optional<DueCut> Pruning::due_cut(const strategies::Exchange& exchange,
                                        const strategies::Strategy& strategy) const {
   const double begin = Stopwatch::now();
-  const bool by_masks =
-      exchange.frozen && !plan_.masked.groups.empty() && options_.shrink && !network_.total() && !plan_.schedule;
+  const bool by_masks = exchange.frozen && options_.shrink && !network_.total() && !plan_.schedule;
   std::optional<DueCut> due;
   if (by_masks) due = DueCut{removable(strategy.masks()), record_};
   if (plan_.schedule && plan_.schedule->due(exchange.index)) due = due_by_schedule(exchange.index, strategy);
