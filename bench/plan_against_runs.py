@@ -12,7 +12,7 @@ longer pauses make it more than two. Every rank has a share of a processor to it
 compute on two processors as fast as two. Seconds are of an interval with its exchange; for every size that the network
 has, the median over the run's intervals, as the plan has them of its record.
 
-OUTPUT gets every run and result.json; runs that are there with their records are not repeated."""
+OUTPUT gets result.json and every run, of one set of options; runs that are there with their records are not repeated."""
 import argparse
 import json
 import os
@@ -20,6 +20,8 @@ import shutil
 import statistics
 import subprocess
 import sys
+
+from kept import one_set
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROWS = {"ddp": ["--strategy", "ddp"],
@@ -153,7 +155,8 @@ def print_table(cells):
 
 def main():
     options = parse_options()
-    os.makedirs(options.output, exist_ok=True)
+    one_set(options.output, model=options.model, batch_size=options.batch_size, local_steps=options.local_steps,
+            exchanges=options.exchanges, cores=options.cores)
     cells = []
     middle = sorted(options.mbit)[len(options.mbit) // 2]
     for nodes in options.nodes:

@@ -15,7 +15,7 @@ has no penalty, fine-tunes for both. Torch-Pruning's penalties and cuts are call
 images, and none is chosen: the last model, with running averages there, with statistics estimated from training images
 here.
 
-OUTPUT/result.jsonl gets a line per run; what is there is not repeated. --table prints means over seeds.
+OUTPUT/result.jsonl gets a line per run of one schedule; what is there is not repeated. --table prints means over seeds.
 """
 import argparse
 import json
@@ -29,6 +29,7 @@ from torch import nn
 
 from batches import read_cifar10
 from eager import make
+from kept import one_set
 from pytorch_accuracy import BATCH, accuracy, normalised, train
 
 SPEED_UP, SPARSE_RATE, FINETUNE_RATE = 2.11, 0.1, 0.05
@@ -161,7 +162,8 @@ def parse_options():
 
 def main():
     options = parse_options()
-    os.makedirs(options.output, exist_ok=True)
+    if not options.table:
+        one_set(options.output, epochs=options.epochs, trained_epochs=options.trained_epochs, images=options.images)
     path = f"{options.output}/result.jsonl"
     rows = [json.loads(line) for line in open(path)] if os.path.exists(path) else []
     if options.table:

@@ -21,6 +21,6 @@ for program in "$kit"/bin/*; do
   strip --strip-unneeded "$program"
 done
 cp bench/gpu_kit.py "$kit/run"
-cp bench/{eager,batches,pytorch_accuracy,sparse_training}.py compare/gpu.toml "$kit"
+cp bench/{eager,batches,kept,pytorch_accuracy,sparse_training}.py compare/gpu.toml "$kit"
 chmod +x "$kit/run"
 du -sh "$kit" >&2

@@ -129,6 +129,31 @@ TEST_F(ImageFolders, ArePredictedWhateverTheirNamesAre) {
   EXPECT_EQ(cli::run(scratch_.path(), predict_words({"--output", "o.safetensors", "--quiet"})).errors, "");
 }
 
+TEST_F(ImageFolders, ArePredictedWithoutWhatIsBroken) {
+  const Result whole = cli::run(scratch_.path(), predict_words({"--output", "o.safetensors"}));
+  write("set/val/ant/1.jpg", "<html>404</html>");
+  const Result some = cli::run(scratch_.path(), predict_words({"--output", "o.safetensors"}));
+  EXPECT_EQ(some.status, 1);
+  EXPECT_EQ(some.errors, "prunex: warning: --input set/val/ant/1.jpg: neither JPEG nor PNG nor WebP: left out\n");
+  EXPECT_THAT(text_of("o.safetensors"), testing::Not(HasSubstr("ant/1.jpg")));
+  std::string rest = whole.output;
+  const size_t begin = rest.find("set/val/ant/1.jpg");
+  EXPECT_EQ(some.output, rest.erase(begin, rest.find('\n', begin) + 1 - begin));
+  std::filesystem::remove(scratch_ / "o.safetensors");
+  const auto refused = [&](const std::string& input, const std::string& message) {
+    const Result none = cli::run(scratch_.path(), {"predict", "--model", "resnet8", "--mean", "0.5,0.5,0.5", "--std",
+                                                   "0.5,0.5,0.5", "--input", input, "--output", "o.safetensors"});
+    EXPECT_EQ(none.status, 2);
+    EXPECT_THAT(none.errors, testing::EndsWith(message));
+    EXPECT_FALSE(std::filesystem::exists(scratch_ / "o.safetensors"));
+  };
+  refused("set/val/ant/1.jpg", "prunex: --input set/val/ant/1.jpg: neither JPEG nor PNG nor WebP\n");
+  std::filesystem::create_directory(scratch_ / "broken");
+  write("broken/1.jpg", "");
+  write("broken/2.jpg", "");
+  refused("broken", "prunex: --input broken: no image of it can be read\n");
+}
+
 TEST_F(ImageFolders, AreNotReplacedByWhatIsPredicted) {
   const std::string before = text_of("set/val/bee/3.jpg");
   std::filesystem::create_symlink("set/val/bee/3.jpg", scratch_ / "o.safetensors");

@@ -102,22 +102,34 @@ void refuse_image(const std::string& output, const data::EncodedImages& images) 
   }
 }
 
-/// uint8[N, 3, size, size] of these images; throws std::invalid_argument for one that is broken.
-at::Tensor pixels_of(const data::ImageStream& stream, const comm::Range& images, int64_t size) {
-  const at::Tensor pixels = at::empty({images.size(), size, size, 3}, at::kByte);
+/// uint8[N, 3, size, size] of these images. Broken ones are named, zero, and not among `readable`, positions in the
+/// result; throws std::invalid_argument for one that is all there is to read.
+at::Tensor pixels_of(const data::ImageStream& stream, const comm::Range& images, int64_t size,
+                     std::vector<int64_t>& readable) {
+  const at::Tensor pixels = at::zeros({images.size(), size, size, 3}, at::kByte);
   for (int64_t i = 0; i < images.size(); ++i) {
+    const int64_t number = images.begin + i;
     try {
-      stream.plain(images.begin + i, {pixels[i].data_ptr<uint8_t>(), size, size, 3});
+      stream.plain(number, {pixels[i].data_ptr<uint8_t>(), size, size, 3});
+      readable.push_back(i);
     } catch (const data::BrokenImage& error) {
-      throw std::invalid_argument(fmt::format("`input` {}: {}", stream.images().name(images.begin + i), error.what()));
+      const std::string line =
+          text::one_line(fmt::format("`input` {}: {}", stream.images().name(number), error.what()), text::kLongestPath);
+      if (stream.images().size() == 1) throw std::invalid_argument(line);
+      say(text::with_flags(fmt::format("prunex: warning: {}: left out\n", line)));
     }
   }
   return pixels.permute({0, 3, 1, 2});
 }
 
-/// Of all images of the folder, cut as test images are, in the order of `names`.
-std::vector<at::Tensor> predict_images(const PredictCommand& command, const program::Model& model,
-                                       std::vector<std::string>& names) {
+struct Answers {
+  std::vector<std::string> names;   ///< of the images that could be read
+  std::vector<at::Tensor> outputs;  ///< a row for each of them
+  bool is_whole = true;             ///< all could
+};
+
+/// Of all images of the folder, cut as test images are.
+Answers predict_images(const PredictCommand& command, const program::Model& model) {
   const auto& graph = model.program.graph();
   const int64_t size = train::image_size_of(graph);
   const auto wanted = graph.values[graph.inputs.at(0)].shape;
@@ -135,17 +147,25 @@ std::vector<at::Tensor> predict_images(const PredictCommand& command, const prog
   const data::ImageStream stream(data::list_images(command.input, "`input`"),
                                  {.size = size, .resize = resize > 0 ? resize : data::usual_resize(size)});
   refuse_image(command.output, stream.images());
-  for (int64_t i = 0; i < stream.images().size(); ++i) names.push_back(stream.images().name(i));
+  Answers answers;
   std::vector<std::vector<at::Tensor>> parts;  // of each output
   for (const comm::Range& batch : train::batches_of({0, stream.images().size()}, graph, kBatch)) {
-    const at::Tensor pixels = pixels_of(stream, batch, size);
-    const auto outputs = outputs_of(model, normalised(pixels, command, normalization));
+    std::vector<int64_t> readable;
+    const at::Tensor pixels = pixels_of(stream, batch, size, readable);
+    auto outputs = outputs_of(model, normalised(pixels, command, normalization));
+    for (const int64_t row : readable) answers.names.push_back(stream.images().name(batch.begin + row));
     parts.resize(outputs.size());
-    for (size_t i = 0; i < outputs.size(); ++i) parts[i].push_back(outputs[i]);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const bool all = static_cast<int64_t>(readable.size()) == batch.size();
+      parts[i].push_back(all ? outputs[i] : outputs[i].index_select(0, at::tensor(readable, at::kLong)));
+    }
   }
-  std::vector<at::Tensor> whole;
-  for (const auto& part : parts) whole.push_back(at::cat(part));
-  return whole;
+  if (answers.names.empty()) {
+    throw std::invalid_argument(fmt::format("`input` {}: no image of it can be read", command.input));
+  }
+  answers.is_whole = static_cast<int64_t>(answers.names.size()) == stream.images().size();
+  for (const auto& part : parts) answers.outputs.push_back(at::cat(part));
+  return answers;
 }
 
 /// As JSON, with U+FFFD for what is not UTF-8.
@@ -162,8 +182,6 @@ void warn_of_other_names(const PredictCommand& command, const std::vector<std::s
                   command.output, std::count_if(first, names.end(), is_other), names.size(), json_of(*first)));
 }
 
-constexpr size_t kMostText = 4096;
-
 /// A line per image: its name, the class of the largest logit, or its number, and the share that softmax gives it.
 void print_answers(const std::vector<std::string>& names, const at::Tensor& logits,
                    const std::vector<std::string>& classes) {
@@ -171,7 +189,7 @@ void print_answers(const std::vector<std::string>& names, const at::Tensor& logi
   for (size_t i = 0; i < names.size(); ++i) {
     const auto row = static_cast<int64_t>(i);
     const auto number = static_cast<size_t>(answer[row].item<int64_t>());
-    fmt::print("{}  {}  {:.1f} %\n", text::one_line(names[i], kMostText),
+    fmt::print("{}  {}  {:.1f} %\n", text::one_line(names[i], text::kLongestPath),
                number < classes.size() ? text::one_line(classes[number]) : std::to_string(number),
                100 * share[row].item<double>());
   }
@@ -217,8 +235,7 @@ int run_predict(const PredictCommand& command) {
   }
   model = train::on_device(std::move(model), device);
   if (names_images(command.input)) {
-    std::vector<std::string> names;
-    const auto outputs = predict_images(command, model, names);
+    const auto [names, outputs, is_whole] = predict_images(command, model);
     warn_of_other_names(command, names);
     const auto classes = normalization_of(command).description.classes;
     std::map<std::string, std::string> metadata{{"files", json_of(names)}};
@@ -227,7 +244,7 @@ int run_predict(const PredictCommand& command) {
     const at::Tensor& logits = outputs[0];
     const bool by_image = logits.dim() == 2 && logits.size(0) == static_cast<int64_t>(names.size());
     if (by_image && logits.size(1) > 0) print_answers(names, logits, classes);
-    return 0;
+    return is_whole ? 0 : 1;
   }
   io::write_safetensors(command.output, named(outputs_of(model, read_input(command, model.program.graph()))));
   return 0;

@@ -334,7 +334,9 @@ void describe_consensus(text::OptionList& list, TrainOptions& o, const Condition
              [&o] { return facts_of(o.strategy).weights_alone() ? "" : o.strategy + " has no outer step"; }}});
   list.add("tolerance", number(consensus.tolerance, text::at_least(0)),
            "stop when nothing is left to be pruned and the residuals of the duals are below it; 0 = off",
-           {with.duals()});
+           {with.duals(), {"runs that stop cutting", [&o] {
+                             return o.pruning.below > 0 ? "`prune_below` looks for cuts until the end" : "";
+                           }}});
 }
 
 }  // namespace
