@@ -93,7 +93,11 @@ void train_rank(torch::nn::Sequential network, comm::Hierarchy& ranks) {
                   100 * exchange.keep, exchange.frozen ? ", final" : "");
     }
   }
-  strategy->finish();  // the network now holds z, the model all ranks agree on
+  strategy->finish();
+  torch::NoGradGuard no_grad;
+  for (const auto& z : strategy->product().params)
+    replica.weights.params[z.key()].copy_(z.value());  // all ranks' model
+  for (const auto& z : strategy->product().buffers) replica.weights.buffers[z.key()].copy_(z.value());
 
   network->eval();
   const auto [images, labels] = draw_batch(random);

@@ -25,6 +25,7 @@
 #include "prunex/io/files.h"
 #include "prunex/say.h"
 #include "prunex/stopwatch.h"
+#include "prunex/text/json.h"
 #include "prunex/text/settings.h"
 #include "prunex/train/options.h"
 #include "prunex/train/run/checkpoint.h"
@@ -113,9 +114,9 @@ void refuse_for(const Job& job, const std::string& error) {
   throw std::invalid_argument(fmt::format("compare: {} '{}': {}", kind, job.name, error));
 }
 
-/// A job that is running.
 using Log = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
+/// A job that is running.
 struct Active {
   const Job& job;
   launch::Process process;
@@ -127,8 +128,8 @@ struct Active {
 }  // namespace
 
 std::optional<RunProgress> progress_in(const std::string& line) {
-  if (!line.starts_with('{')) return std::nullopt;
-  const auto json = nlohmann::json::parse(line, nullptr, false);
+  if (!line.starts_with('{') || !text::is_json(line)) return std::nullopt;
+  const auto json = text::parse_json(line);
   if (!json.is_object() || json.value("event", "") != "exchange") return std::nullopt;
   const auto done = json.value("exchange", int64_t{0}), all = json.value("exchanges", int64_t{0});
   if (all <= 0) return std::nullopt;

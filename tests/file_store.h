@@ -6,7 +6,7 @@
 #include <iterator>
 #include <thread>
 
-#include "prunex/comm/meet/store.h"
+#include "prunex/comm/store.h"
 
 namespace prunex::tests {
 

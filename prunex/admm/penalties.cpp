@@ -52,7 +52,7 @@ void check(const PenaltyOptions& options) {
   at_least("`rho2_max`", options.rho2_max, 0);
   at_least("`tau`", options.tau, 1);
   at_least("`mu`", options.mu, 1);
-  positive("`rho_growth`", options.growth);
+  positive("`growth`", options.growth);
 }
 
 Penalties first_penalties(const PenaltyOptions& options, const StepSizes& steps, const NodesAndRanks& cluster) {

@@ -43,7 +43,7 @@ Unit Units::add(int64_t count) {
 }
 
 Unit Units::find(Unit unit) const {
-  while (parents_[unit] != unit) unit = parents_[unit] = parents_[parents_[unit]];
+  while (parents_[unit] != unit) unit = parents_[unit];  // few: the smaller set joins the larger
   return unit;
 }
 

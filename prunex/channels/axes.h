@@ -72,7 +72,7 @@ class Units {
     uint8_t marks = 0;  // Mark
   };
 
-  mutable std::vector<Unit> parents_;
+  std::vector<Unit> parents_;
   std::vector<Set> sets_;  // by root
 };
 

@@ -241,7 +241,11 @@ Hierarchy connect(const Layout& layout, Store& store, const ConnectOptions& opti
 
 Hierarchy connect(const Environment& environment, ConnectOptions options, const std::optional<Layout>& wanted) {
   if (options.report_signal != 0) block_signal(options.report_signal);  // before the store starts threads
-  if (options.interfaces.empty()) options.interfaces = environment.interfaces;
+  if (options.interfaces.empty()) {
+    check_interfaces(environment.interfaces, "GLOO_SOCKET_IFNAME");
+    options.interfaces = environment.interfaces;
+  }
+  if (options.privacy.secret.empty()) options.privacy = read_privacy("", options.privacy.encrypt);
   options.ranks_before = environment.ranks_before;
   if (environment.world_size == 1) check_interfaces(options.interfaces);  // whose bytes it counts
   Join join(options.join_timeout, options.announce);

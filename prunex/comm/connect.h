@@ -11,10 +11,9 @@
 
 #include "prunex/comm/environment.h"
 #include "prunex/comm/hierarchy.h"
+#include "prunex/comm/store.h"
 
 namespace prunex::comm {
-
-class Store;
 
 struct ConnectOptions {
   /// Network interfaces to use, such as eth0: rail p uses number p mod their count, everything else the first. None:
@@ -52,8 +51,9 @@ struct ConnectOptions {
 Hierarchy connect(const Layout& layout, Store& store, const ConnectOptions& options = {});
 
 /// The same, for a process that a launcher started, or a single rank of none: Environment(). The environment's
-/// interfaces stand in for none. Again only where rank 0 hosts the store: torchrun's keeps what was left there. Throws
-/// std::invalid_argument if the launcher did not start the nodes that are wanted, whose sites are taken over.
+/// interfaces stand in for none, as PRUNEX_SECRET does for no secret. Again only where rank 0 hosts the store:
+/// torchrun's keeps what was left there. Throws std::invalid_argument if the launcher did not start the nodes that are
+/// wanted, whose sites are taken over.
 Hierarchy connect(const Environment& environment, ConnectOptions options = {},
                   const std::optional<Layout>& wanted = {});
 

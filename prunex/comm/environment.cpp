@@ -196,7 +196,8 @@ std::optional<Environment> read_environment(const Lookup& lookup) {
   if (!environment) environment = read_open_mpi(lookup);
   if (!environment) environment = read_slurm(lookup);
   if (!environment) refuse_halves(lookup);
-  if (environment) environment->interfaces = list_of(Variables(lookup, "").text_or("GLOO_SOCKET_IFNAME", ""));
+  const bool elsewhere = environment && environment->store_host != StoreHost::kLauncher;
+  if (elsewhere) environment->interfaces = list_of(Variables(lookup, "").text_or("GLOO_SOCKET_IFNAME", ""));
   return environment;
 }
 

@@ -35,7 +35,7 @@ struct Environment {
   std::string store_secret = {};        ///< what the store of prunex's launcher wants to hear
   int restart_count = 0;                ///< attempts before this one that used the same store
   int ranks_before = 0;                 ///< of a node that starts again: how many the machine's other nodes began with
-  std::vector<std::string> interfaces;  ///< GLOO_SOCKET_IFNAME
+  std::vector<std::string> interfaces;  ///< GLOO_SOCKET_IFNAME; none of prunex's launcher
 };
 
 /// The value of a variable or null.

@@ -45,7 +45,7 @@ const NamedSet kNamedSets[] = {
 Datasets read_named(const DataOptions& options) {
   if (!options.test.empty()) {
     throw std::invalid_argument(
-        fmt::format("`test` {}: goes with `dataset` FILE.safetensors a folder or shards, got `dataset` {}",
+        fmt::format("`test` {}: goes with `dataset` FILE.safetensors, a folder or shards, got `dataset` {}",
                     options.test, options.dataset));
   }
   for (const auto& set : kNamedSets) {

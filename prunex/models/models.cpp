@@ -10,15 +10,18 @@
 namespace prunex::models {
 namespace {
 
-using Maker = std::function<program::Model(const ModelOptions&)>;
+struct Maker {
+  std::function<program::Model(const ModelOptions&)> make;
+  bool is_for_cifar = false;
+};
 using Stages = std::vector<std::vector<int64_t>>;
 
 Maker cifar(int64_t blocks) {
-  return [blocks](const ModelOptions& options) { return cifar_resnet(blocks, options); };
+  return {[blocks](const ModelOptions& options) { return cifar_resnet(blocks, options); }, true};
 }
 
 Maker imagenet(const ResnetShape& shape) {
-  return [shape](const ModelOptions& options) { return resnet(shape, options); };
+  return {[shape](const ModelOptions& options) { return resnet(shape, options); }};
 }
 
 std::vector<std::pair<std::string, Maker>> makers() {
@@ -32,9 +35,9 @@ std::vector<std::pair<std::string, Maker>> makers() {
       {"resnet50", imagenet({.blocks = {3, 4, 6, 3}})},
       {"resnet152", imagenet({.blocks = {3, 8, 36, 3}})},
       {"wide_resnet50_2", imagenet({.blocks = {3, 4, 6, 3}, .base_width = 128})},
-      {"vgg16_bn", [=](const ModelOptions& options) { return vgg(vgg16, options); }},
-      {"vgg19_bn", [=](const ModelOptions& options) { return vgg(vgg19, options); }},
-      {"vgg19", [=](const ModelOptions& options) { return cifar_vgg(vgg19, options); }},
+      {"vgg16_bn", {[=](const ModelOptions& options) { return vgg(vgg16, options); }}},
+      {"vgg19_bn", {[=](const ModelOptions& options) { return vgg(vgg19, options); }}},
+      {"vgg19", {[=](const ModelOptions& options) { return cifar_vgg(vgg19, options); }, true}},
   };
 }
 
@@ -64,22 +67,24 @@ program::ValueId norm(program::Builder& net, const std::string& name, program::V
 }
 
 program::Model make_model(const std::string& name, const ModelOptions& options) {
-  for (const auto& [known, make] : makers()) {
+  for (const auto& [known, maker] : makers()) {
     if (known != name) continue;
     check(name, options);
-    return make(options);
+    return maker.make(options);
   }
   throw std::invalid_argument(
       fmt::format("`model` {}: neither a .pt2 file nor one of {}", name, fmt::join(model_names(), ", ")));
 }
 
 bool is_for_cifar(const std::string& name) {
-  return name == "resnet8" || name == "resnet20" || name == "resnet56" || name == "vgg19";
+  const auto all = makers();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const auto& known) { return known.first == name && known.second.is_for_cifar; });
 }
 
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
-  for (const auto& [name, make] : makers()) names.push_back(name);
+  for (const auto& [name, maker] : makers()) names.push_back(name);
   return names;
 }
 

@@ -4,7 +4,10 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 #include "prunex/digest.h"
@@ -167,8 +170,18 @@ bool needs_evidence(Criterion criterion) {
          criterion == Criterion::kActivation;
 }
 
+void check(const ImportanceOptions& options) {
+  const bool makers_count =
+      options.criterion != Criterion::kActivation && options.criterion != Criterion::kBatchNormScale;
+  if (makers_count || options.reduction != Reduction::kFirst) return;
+  throw std::invalid_argument(
+      fmt::format("`reduction`: got first, but the layer that makes the units has no say in {}",
+                  options.criterion == Criterion::kActivation ? "activations" : "scales of batch norm"));
+}
+
 std::unique_ptr<Importance> make_importance(const ImportanceOptions& options, const program::Graph& graph,
                                             TensorDict evidence) {
+  check(options);
   switch (options.criterion) {
     case Criterion::kRandom:
       return std::make_unique<Random>(options.seed);

@@ -81,6 +81,9 @@ std::vector<std::string> importance_names();
 /// Whether the criterion needs evidence from data.
 bool needs_evidence(Criterion criterion);
 
+/// Throws std::invalid_argument for a reduction that has nothing to reduce.
+void check(const ImportanceOptions& options);
+
 /// Depends on the weights, and its evidence, only: the same on every rank that has the same.
 class Importance {
  public:
@@ -99,7 +102,7 @@ class Importance {
 };
 
 /// `evidence` is by parameter name, in the parameters' shapes unless the criterion says otherwise; what lacks evidence
-/// has no say.
+/// has no say. Throws as check().
 std::unique_ptr<Importance> make_importance(const ImportanceOptions& options, const program::Graph& graph,
                                             TensorDict evidence = TensorDict());
 

@@ -127,6 +127,10 @@ Regularizer::Regularizer(const RegularizerOptions& options, const channels::Anal
     refuse(is_of_scales() ? "the network has no batch norm whose scales could become smaller"
                           : "the network has no layer whose weights could become smaller");
   }
+  const bool chooses = options_.penalty == Penalty::kGroupLasso && options_.strength == 0;
+  if (chooses && (options_.first_loss <= 0 || options_.loss_share <= 0 || options_.loss_share >= 1)) {
+    refuse("a strength is chosen by `first_loss` above 0 and a `loss_share` in (0, 1)");
+  }
   if (options_.penalty == Penalty::kBnScale) return;
   const auto scores = importance_->score(groups_, program::zero_weights(analysis.graph()));
   if (std::all_of(scores.begin(), scores.end(), [](const UnitScores& group) { return group.empty(); })) {

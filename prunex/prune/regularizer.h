@@ -38,7 +38,7 @@ struct RegularizerOptions {
   double strength = 5e-4;  ///< kGroupLasso, 0: chosen at the first refresh, so that the penalty is `loss_share` of all
   double growth = 1e-4;    ///< kGrowing: of the weakest unit, per epoch
   double loss_share = 0.2;
-  double first_loss = 0;  ///< cross-entropy of an untrained network, for loss_share
+  double first_loss = 0;  ///< cross-entropy of an untrained network, for loss_share: ln of the number of classes
 };
 
 /// Coefficients per unit of every prunable group, spread over the rows and channels of the weights that hold the unit:
@@ -46,7 +46,8 @@ struct RegularizerOptions {
 /// knows are left alone; all numbers stay finite.
 class Regularizer {
  public:
-  /// Throws std::invalid_argument if there is nothing that the penalty could make smaller.
+  /// Throws std::invalid_argument if there is nothing that the penalty could make smaller, or nothing to choose a
+  /// strength by.
   Regularizer(const RegularizerOptions& options, const channels::Analysis& analysis);
 
   /// New coefficients from weights that all ranks share; nothing is added before the first call. `epochs`: passed since

@@ -1,9 +1,12 @@
 // Words that options are told, and what they mean.
 #pragma once
 
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "prunex/text/option.h"
 
 namespace prunex::prune {
 
@@ -17,16 +20,14 @@ std::vector<std::string> names_of(const Words<T>& words) {
   return names;
 }
 
-/// Throws a std::invalid_argument that names the option and lists the words.
-[[noreturn]] void refuse_word(const std::string& word, const std::vector<std::string>& names, const char* option);
-
-/// An unknown word is refused.
+/// Throws a std::invalid_argument that names the option and lists the words for one that is not among them.
 template <class T>
 const T& meaning_of(const std::string& word, const Words<T>& words, const char* option) {
-  for (const auto& [candidate, meaning] : words) {
-    if (candidate == word) return meaning;
+  try {
+    return words[text::index_of(word, names_of(words))].second;
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(std::string(option) + ": " + error.what());
   }
-  refuse_word(word, names_of(words), option);
 }
 
 }  // namespace prunex::prune

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <fmt/format.h>
+
 #include <stdexcept>
 
 #include "prunex/strategies/dictionaries.h"
@@ -12,7 +14,12 @@
 namespace prunex::strategies {
 namespace {
 
-const LocalSgd& checked_scaffold(const LocalSgd& local) {
+const LocalSgd& checked_scaffold(const ScaffoldOptions& options) {
+  const LocalSgd& local = options.local;
+  if (options.exchange.payload > Payload::kFp16) {
+    throw std::invalid_argument(
+        fmt::format("`payload`: got {}, scaffold has fp32, bf16 and fp16", name_of(options.exchange.payload)));
+  }
   if (local.steps < 1 || local.total_steps < 1) {
     throw std::invalid_argument("`local_steps`: wanted 1 or more, in a run of 1 or more steps");
   }
@@ -61,7 +68,7 @@ class Scaffold final : public Strategy {
 };
 
 Scaffold::Scaffold(Replica& replica, comm::Hierarchy& ranks, const ScaffoldOptions& options)
-    : local_(checked_scaffold(options.local)),
+    : local_(checked_scaffold(options)),
       ranks_(ranks, options.exchange.form),
       k_(local_.exchanges_before),
       step_(k_ * local_.steps),
@@ -198,12 +205,14 @@ void Scaffold::go_back(const State& state) {
   restore(c_node_, state.node, State::kCNode);
   set_correction();
   weights_.load(state);
+  controls_.forget_left_out([](const std::string&) { return true; });  // of an exchange that did not come to its end
 }
 
 }  // namespace
 
 std::unique_ptr<Strategy> make_scaffold(Replica& replica, comm::Hierarchy& ranks, const ScaffoldOptions& options) {
   expect_usable(replica.weights.params, options.exchange.payload);
+  expect_rows(replica.weights.params);
   return std::make_unique<Scaffold>(replica, ranks, options);
 }
 

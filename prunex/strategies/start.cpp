@@ -61,6 +61,19 @@ void expect_usable(const TensorDict& params, Payload payload) {
   }
 }
 
+void expect_rows(const TensorDict& params) {
+  for (const auto& item : params) {
+    const at::Tensor& theta = item.value();
+    if (theta.numel() == 0 || theta.dim() == 0) continue;
+    const bool lies_in_rows = theta.size(0) == 1 || theta.stride(0) * theta.size(0) == theta.numel();
+    if (theta.is_non_overlapping_and_dense() && lies_in_rows) continue;
+    throw std::invalid_argument(
+        fmt::format("parameter {}: its rows do not lie behind each other in memory, as those of a transposed or sliced "
+                    "view: wanted contiguous()",
+                    item.key()));
+  }
+}
+
 void start_equal(Weights& weights, comm::Communicator& world) {
   expect_usable(weights.params);
   if (const auto other = comm::first_other(checksum_of(weights), world)) {

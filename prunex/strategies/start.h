@@ -11,6 +11,10 @@ namespace prunex::strategies {
 /// one tensor under two names: it would be trained twice.
 void expect_usable(const TensorDict& params, Payload payload = Payload::kFp32);
 
+/// Throws std::invalid_argument for a parameter whose rows, of dimension 0, do not lie behind each other in memory:
+/// masks and nodes of several ranks divide tensors into rows.
+void expect_rows(const TensorDict& params);
+
 /// expect_usable(); then every rank has rank 0's values, in its own tensors. Collective; std::invalid_argument on all
 /// ranks if names, sizes, types or memory layouts differ among them.
 void start_equal(Weights& weights, comm::Communicator& world);

@@ -63,12 +63,12 @@ OptimizerState fresh_state(const TensorDict& params, Optimizer rule) {
   return state;
 }
 
-StepNumbers numbers_on(const c10::Device& device, const strategies::LocalTerms& terms,
-                       const OptimizerOptions& options) {
+StepNumbers numbers_of(const Replica& replica, const strategies::LocalTerms& terms, const OptimizerOptions& options) {
+  const c10::Device device = device_of(replica.weights);
   const auto like = at::TensorOptions().dtype(at::kDouble);
   StepNumbers numbers{.rate = at::full({}, options.learning_rate, like.device(device)),
                       .rho1 = {},
-                      .step = at::full({}, static_cast<double>(options.step), like.device(device))};
+                      .step = at::full({}, static_cast<double>(replica.updates), like.device(device))};
   if (!terms.rho1.empty()) numbers.rho1 = on_device(at::tensor(terms.rho1, like), device);
   return numbers;
 }
@@ -99,13 +99,14 @@ void optimizer_step(Replica& replica, const strategies::LocalTerms& terms, const
                 "[train] the optimizer has ", state.key(),
                 ", which its rule does not: wanted fresh_state() of the rule");
   }
+  if (numbers == nullptr) ++replica.updates;
   if (options.clip_norm > 0) clip_gradients(replica.weights.params, terms.masks, options.clip_norm);
   if (options.rule == Optimizer::kSgd || options.rule == Optimizer::kNesterov) {
     return sgd_step(replica, terms, options, numbers);
   }
   auto gathered = gather(replica, terms);
   if (gathered.empty()) return;
-  const StepNumbers own = numbers == nullptr ? numbers_on(device_of(replica.weights), terms, options) : *numbers;
+  const StepNumbers own = numbers == nullptr ? numbers_of(replica, terms, options) : *numbers;
   for (auto& [type, all] : gathered) move_by_rule(all, options, own);
 }
 

@@ -28,7 +28,6 @@ struct OptimizerOptions {
   Optimizer rule = Optimizer::kSgd;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  ///< adamw, lamb, and what muon leaves to adamw
   double clip_norm = 0;                           ///< of all gradients of the rank together; 0: off
-  int64_t step = 1;                               ///< that Replica::updates counts: of bias corrections
 };
 
 /// What of an update changes from step to step or from exchange to exchange, as tensors on a device: a step that was
@@ -36,11 +35,11 @@ struct OptimizerOptions {
 struct StepNumbers {
   at::Tensor rate;  ///< of no dimension, double
   at::Tensor rho1;  ///< LocalTerms', double; undefined without an anchor
-  at::Tensor step;  ///< of no dimension, double
+  at::Tensor step;  ///< Replica::updates, of no dimension, double
 };
 
-/// Of this step; returns before they are there.
-StepNumbers numbers_on(const c10::Device& device, const strategies::LocalTerms& terms, const OptimizerOptions& options);
+/// Of this step, on the device of the weights; returns before they are there.
+StepNumbers numbers_of(const Replica& replica, const strategies::LocalTerms& terms, const OptimizerOptions& options);
 
 /// The rule's memory before the first step, zeros in the memory layout of their parameters: `momentum` of sgd, nesterov
 /// and muon's matrices, `exp_avg` and `exp_avg_sq` of all others. Muon's matrices are the parameters of two dimensions
@@ -50,8 +49,8 @@ OptimizerState fresh_state(const TensorDict& params, Optimizer rule = Optimizer:
 /// One step of every parameter that has a gradient. SGD, in one pass over its memory:
 ///   g = grad + weight_decay theta + rho1 (theta - anchor);  v = (momentum v + g) mask;  theta = (theta - lr v) mask
 /// Masks hold theta and all states of every rule. States, anchors and masks have the memory layout of their parameter;
-/// gradients may have any. Releases the gradients. On a device `numbers`, where they are given, stand in for the
-/// learning rate, rho1 and the step.
+/// gradients may have any. Releases the gradients. Counts itself in Replica::updates, which bias corrections go by,
+/// unless the caller does and gives `numbers`: on a device they stand in for the learning rate, rho1 and the count.
 void optimizer_step(Replica& replica, const strategies::LocalTerms& terms, const OptimizerOptions& options,
                     const StepNumbers* numbers = nullptr);
 

@@ -106,7 +106,6 @@ Prepared prepare(const TrainOptions& options, comm::Hierarchy* ranks) {
   pruning.masked = masked_units(whole, groups_to_prune(analysis, whole), model, analysis, training, run.calibration);
   if (whole.sparse.penalty != "none") pruning.sparse.emplace(whole, run.length, analysis, training.classes);
   if (whole.pruning.any()) pruning.schedule.emplace(whole, run.length, analysis);
-  steps_of("`dgc_warmup_epochs`", whole.dgc_warmup_epochs, run.length);
   if (run.division) run.remarks.push_back(remark_on(*run.division));
   run.remarks.insert(run.remarks.end(), images.remarks.begin(), images.remarks.end());
   for (const auto& remark : run.network.remarks) run.remarks.push_back("warning: " + remark);

@@ -124,13 +124,9 @@ HsadmmOptions hsadmm_options(const TrainOptions& options, const RunPlan& plan) {
   hsadmm.masks.keep = {options.keep_ramp, plan.length.prune_start, plan.length.prune_end};
   hsadmm.masks.freeze_after = plan.length.freeze_after;
   hsadmm.local = local_sgd_of(options, plan);
-  const bool masks = !plan.masked.groups.empty();
-  // Without masks there is nothing to wait for, nor anything that ends the duals.
-  if (!masks) hsadmm.masks.freeze_after = pulls(options) ? strategies::kNever : 0;
+  if (plan.masked.groups.empty()) hsadmm.masks.freeze_after = strategies::kNever;
   kind_of(options.strategy).set(hsadmm, plan, options);
   if (options.outer_from) hsadmm.outer.from = *options.outer_from;
-  const bool from_freeze = hsadmm.outer.from == 0 && hsadmm.after_freeze == strategies::AfterFreeze::kNesterov;
-  if (from_freeze && !masks && !pulls(options)) hsadmm.outer.from = 1;  // nothing freezes
   if (options.outer_momentum) hsadmm.outer.momentum = *options.outer_momentum;
   return hsadmm;
 }
@@ -210,7 +206,8 @@ bool pulls(const TrainOptions& options) {
 bool has_outer_step(const TrainOptions& options) {
   const StrategyFacts& facts = facts_of(options.strategy);
   if (!facts.weights_alone()) return false;
-  const bool freezes = options.freeze_after != strategies::kNever || options.masks.freeze_when_stable > 0;
+  const bool settles = options.freeze_after != strategies::kNever || options.masks.freeze_when_stable > 0;
+  const bool freezes = settles && !(group_words(options) == "none" && pulls(options));
   const bool waits = facts.duals || group_words(options) != "none";
   if (waits && options.outer_from == 0 && !freezes) return false;
   const bool after_freeze = !facts.duals || options.after_freeze == strategies::AfterFreeze::kNesterov;

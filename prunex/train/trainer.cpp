@@ -284,8 +284,7 @@ void RankTrainer::local_step(int64_t step) {
   }
   seed_dropout(ranks_.device, options_.seed, ranks_.layout.rank, step);
   Replica& replica = network_.replica();
-  OptimizerOptions optimizer = optimizer_at(options_, length_.phase_of(step), step);
-  optimizer.step = ++replica.updates;
+  const OptimizerOptions optimizer = optimizer_at(options_, length_.phase_of(step), step);
   if (steps_.has_graphs() && !changes_gradients()) {
     return interval_.losses.add(steps_.step(strategy_->local_terms(), optimizer), step);
   }

@@ -149,7 +149,8 @@ def comm_hook(payload: str | None = None, *, density: float | None = None, dgc: 
     One of: payload, bf16, fp16, int8, int4, int2 or int1 between nodes, what rounding leaves out being added to the
     next step's gradients; density, the share of the entries of every matrix that a rank sends, the largest ones, the
     others being kept for later. dgc: density as deep gradient compression has it (arXiv 1712.01887); momentum lives in
-    the hook then, the optimizer must have none; warmup_steps is its own. The first time that a bucket is seen its
+    the hook then, the optimizer must have none, and weight decay divided by 1 - momentum for the same effect; gradients
+    come back with momentum in them, not to be clipped; warmup_steps is its own. The first time that a bucket is seen its
     gradients go whole, since DistributedDataParallel makes its buckets anew after the first step. timeout: seconds, or
     a timedelta. Collective, with the same arguments on all ranks.
 

@@ -250,11 +250,15 @@ def _expect_sense(importance: str | Scorer, scope: str, normalizer: str | None, 
         raise ValueError(f"`importance`: got {importance!r}, wanted a name or a function")
     if normalizer is not None and scope == "local":
         raise ValueError("`normalizer`: with `scope` local groups are not compared; wanted isomorphic or global")
-    if isinstance(importance, str):
+    idle = {**for_names, "normalizer": (normalizer, None)}
+    if importance == "random":
+        idle = {name: idle[name] for name in ("reduction", "normalizer")}
+    elif isinstance(importance, str):
         return
-    for option, (value, usual) in {**for_names, "normalizer": (normalizer, None)}.items():
+    for option, (value, usual) in idle.items():
         if value != usual:
-            raise ValueError(f"`{option}`: has no effect beside an `importance` of one's own")
+            whose = "random scores" if importance == "random" else "an `importance` of one's own"
+            raise ValueError(f"`{option}`: has no effect beside {whose}")
 
 
 def _limits(round_to: int, max_ratio: float, layer_ratio: Mapping[str, float] | None,
@@ -323,11 +327,11 @@ class Sparsifier:
     def refresh(self, epochs: float = 1.0) -> None:
         """New coefficients from the weights as they are; of ranks that hold the same. epochs: passed since the last
         call."""
-        self._penalties.refresh(_modules.trained(self._model), epochs)
+        self._penalties.refresh(dict(self._model.named_parameters()), epochs)
 
 
 def sparsify(model: nn.Module, example: Any, penalty: str = "group_norm", *, strength: float | None = None,
-             growth: float = 1e-4) -> Sparsifier:
+             growth: float | None = None) -> Sparsifier:
     """Sparse training: drives whole units towards zero, so that prune() costs little afterwards.
 
         penalties = prunex.sparsify(model, images[:1])
@@ -347,12 +351,16 @@ def sparsify(model: nn.Module, example: Any, penalty: str = "group_norm", *, str
     True
 
     penalty: bn_scale, group_bn_scale, group_norm, growing or group_lasso (docs/pruning.md); strength: without, what is
-    usual for it; growth: of growing, per epoch.
+    usual for it; growth: of growing, per epoch, 1e-4 unless told.
     """
     if penalty not in (known := library.penalties()):
         raise ValueError(f"`penalty`: got {penalty!r}, wanted one of {', '.join(known)}")
     strength = None if strength is None else _arguments.number("strength", strength)
-    growth = _arguments.number("growth", growth)
+    if strength == 0:
+        raise ValueError("`strength`: got 0, which adds nothing; wanted more")
+    if growth is not None and penalty != "growing":
+        raise ValueError(f"`growth`: has no effect with {penalty}; it is of growing")
+    growth = _arguments.number("growth", 1e-4 if growth is None else growth)
     network = library.Network(*_file_of(model, example))
     plain = _modules.plain(model)
     try:

@@ -78,6 +78,15 @@ Weights weights_of(const nb::dict& params, const nb::dict& buffers) {
   return {dictionary_of(params), dictionary_of(buffers)};
 }
 
+/// A strategy sees no images of a loop.
+void refuse_images(const std::string& importance) {
+  if (importance == train::kNormImportance) return;
+  if (!prune::needs_evidence(prune::importance_named(importance).criterion)) return;
+  throw std::invalid_argument(
+      fmt::format("`mask_importance`: got {}, which looks at images, and a loop's are not seen; wanted one of weights",
+                  importance));
+}
+
 class LoopStrategy {
  public:
   LoopStrategy(const std::string& name, const nb::dict& params, const nb::dict& buffers, const Settings& settings,
@@ -92,6 +101,7 @@ class LoopStrategy {
     options_.ranks_per_node = layout.node_sizes;
     set_options(options_, settings);
     train::validate(options_);
+    refuse_images(options_.mask_importance);
     train::RunPlan plan{.length = train::length_of_steps(options_, total_steps > 0 ? total_steps : kEndless),
                         .learning_rate = rates(std::move(learning_rates))};
     if (program) {

@@ -109,7 +109,7 @@ TEST(Check, NamesTheOptionThatIsOutOfRange) {
     refused({.kappa = bad}, "`kappa`");
     refused({.rho1 = bad}, "`rho1`");
     refused({.rho2 = bad}, "`rho2`");
-    refused({.growth = bad}, "`rho_growth`");
+    refused({.growth = bad}, "`growth`");
   }
   refused({.rho1 = 0}, "`rho1`");
   refused({.mu = 0.5}, "`mu`");

@@ -182,6 +182,13 @@ TEST(OpenMpi, TellsTheSeatButNotTheNode) {
   EXPECT_EQ(environment.interfaces, (std::vector<std::string>{"eth1", "eth3"}));
 }
 
+// The ranks of prunex's launcher meet on loopback, whatever the cluster's profile says.
+TEST(Environment, OfPrunexsLauncherNamesNoInterfaces) {
+  const auto with_interface = with(kTorchrun, {{"GLOO_SOCKET_IFNAME", "ib0"}});
+  EXPECT_EQ(read(with_interface)->interfaces, std::vector<std::string>{"ib0"});
+  EXPECT_TRUE(read(with(with_interface, {{kStoreSecret, "x"}}))->interfaces.empty());
+}
+
 TEST(OpenMpi, DoesNotTellWhereRanksMeet) {
   EXPECT_THAT(message([] { read(without(kOpenMpi, "MASTER_ADDR")); }),
               HasSubstr("OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE are set but MASTER_ADDR is not: wanted the "

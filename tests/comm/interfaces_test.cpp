@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "prunex/comm/connect.h"
-#include "prunex/comm/meet/store.h"
+#include "prunex/comm/store.h"
 #include "tests/network.h"
 
 namespace prunex::comm {

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "prunex/comm/meet/rendezvous.h"
-#include "prunex/comm/meet/store.h"
+#include "prunex/comm/store.h"
 #include "tests/texts.h"
 
 namespace prunex::comm {

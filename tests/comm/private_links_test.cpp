@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <memory>
 #include <sstream>
 #include <thread>
@@ -46,6 +47,16 @@ std::pair<Socket, Socket> connection() {
   Socket answerer = accept_from(listener);
   while (answerer.fd() < 0) answerer = accept_from(listener);
   return {std::move(caller), std::move(answerer)};
+}
+
+// A program of one's own, too, which reads no options.
+TEST(Connect, TakesTheSecretOfTheEnvironment) {
+  setenv(kSecretVariable, kOurs.secret.c_str(), 1);
+  EXPECT_EQ(connect(Environment()).privacy.secret, kOurs.secret);
+  EXPECT_EQ(connect(Environment(), {.privacy = kTheirs}).privacy.secret, kTheirs.secret);
+  unsetenv(kSecretVariable);
+  EXPECT_EQ(connect(Environment()).privacy.secret, "");
+  EXPECT_THAT(message([] { connect(Environment(), {.privacy = {.encrypt = true}}); }), HasSubstr("`encrypt`: got no"));
 }
 
 TEST(Link, HandsNothingOnUntilItIsProven) {

@@ -142,6 +142,16 @@ TEST(Regularizer, GroupLassoTakesItsShareOfTheFirstLoss) {
   EXPECT_NEAR(strength * norms / (strength * norms + std::log(10.0)), 0.2, 1e-12);
 }
 
+TEST(Regularizer, GroupLassoWithNothingToChooseItsStrengthByIsRefused) {
+  const auto model = network();
+  const auto refused = [&](const RegularizerOptions& options) {
+    EXPECT_THAT([&] { refreshed(options, model); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr("`first_loss` above 0 and a `loss_share` in (0, 1)")));
+  };
+  refused({.penalty = Penalty::kGroupLasso, .strength = usual_strength(Penalty::kGroupLasso)});
+  refused({.penalty = Penalty::kGroupLasso, .strength = 0, .loss_share = 1, .first_loss = 2.3});
+}
+
 TEST(Regularizer, ScalesOfBatchNormsAreDrawnToZero) {
   const auto model = network();
   const auto& params = model.weights.params;

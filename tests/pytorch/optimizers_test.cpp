@@ -22,15 +22,14 @@ const std::vector<std::pair<const char*, Optimizer>> kRules{{"sgd", Optimizer::k
                                                             {"lamb", Optimizer::kLamb},
                                                             {"muon", Optimizer::kMuon}};
 
-OptimizerOptions options_of_rule(Optimizer rule, int64_t step) {
+OptimizerOptions options_of_rule(Optimizer rule) {
   return {.learning_rate = 0.01,
           .momentum = 0.9,
           .weight_decay = 0.02,
           .rule = rule,
           .beta1 = 0.9,
           .beta2 = 0.99,
-          .eps = rule == Optimizer::kLamb ? 1e-6 : 1e-8,
-          .step = step};
+          .eps = rule == Optimizer::kLamb ? 1e-6 : 1e-8};
 }
 
 /// A filter, a vector, matrices that are wide and tall, and the head, which is the last.
@@ -85,7 +84,7 @@ TEST(Optimizers, AreTorchOptimsOverAHundredSteps) {
         for (auto& item : replica.weights.params) {
           item.value().mutable_grad() = file["grad/" + item.key()][step - 1].to(type);
         }
-        optimizer_step(replica, strategies::LocalTerms(), options_of_rule(rule, step));
+        optimizer_step(replica, strategies::LocalTerms(), options_of_rule(rule));
       }
       const char* word = type == at::kFloat ? "fp32" : "double";
       const double gap = largest_gap(replica, wanted, fmt::format("{}/{}/", name, word));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "prunex/comm/connect.h"
+#include "prunex/strategies/scaffold.h"
 #include "tests/strategies/gradient_runs.h"
 #include "tests/strategies/small_problem.h"
 
@@ -124,6 +125,10 @@ TEST(GoBack, UndoesStepsOfGradients) {
         return make_powersgd(replica, ranks, {.reporting = reporting, .rank = 1, .least_shrinkage = 1});
       },
       kMomentum);
+  const ScaffoldOptions scaffold{.local = {.steps = 2, .total_steps = 6, .learning_rate = learning_rate},
+                                 .exchange = {.payload = Payload::kBf16}};
+  expect_the_same([&](Replica& replica, comm::Hierarchy& ranks) { return make_scaffold(replica, ranks, scaffold); },
+                  kMomentum, true);
   expect_the_same(post_local(2, reporting), kMomentum);
   expect_the_same(post_local(2, reporting), kMomentum, true);
 }

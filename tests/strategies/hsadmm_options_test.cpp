@@ -81,6 +81,19 @@ TEST_F(BadOptions, RanksThatWouldNeverMeetAreRefused) {
   refused(options_, "`start_from` theta");
 }
 
+TEST_F(BadOptions, OfTheFlatFormThatRoundsAreRefused) {
+  options_.consensus.flat = true;
+  options_.exchange.payload = Payload::kInt2;
+  refused(options_, "`payload`: got int2, the flat form knows no nodes");
+}
+
+TEST_F(BadOptions, DualsOfNoTensorAreRefused) {
+  options_.masks.groups.clear();
+  refused(options_, "groups: got none, which leaves no tensor to pull");
+  options_.consensus.aux = AuxTensors::kAdmm;
+  EXPECT_NO_THROW(check(options_, SmallProblem(0).initial_replica().weights.params));
+}
+
 TEST_F(BadOptions, GroupsThatDoNotFitAreRefused) {
   options_.masks.groups[0].keep = 0;
   refused(options_, "'coupled'");

@@ -342,8 +342,9 @@ TEST(Hsadmm, FreezesWhenMasksWereStableAndTheRampIsOver) {
     }
     return kNever;
   };
-  // exchanges 1 … 4 change nothing, so the fifth freezes; with a longer ramp its end does; 0 is off
-  EXPECT_EQ(frozen_at(4, 2), 5);
+  // in exchange 1 there are no masks yet, 2 … 5 change nothing, so the sixth freezes; with a longer ramp its end does;
+  // 0 is off
+  EXPECT_EQ(frozen_at(4, 2), 6);
   EXPECT_EQ(frozen_at(4, 9), 9);
   EXPECT_EQ(frozen_at(0, 2), kNever);
 }

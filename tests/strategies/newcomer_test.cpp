@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "prunex/comm/connect.h"
-#include "prunex/comm/meet/store.h"
+#include "prunex/comm/store.h"
 #include "tests/groups.h"
 #include "tests/larger.h"
 #include "tests/strategies/small_problem.h"

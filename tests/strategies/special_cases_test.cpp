@@ -160,7 +160,9 @@ TEST(DiLoCo, IsAveragingWithAnOuterNesterovStep) {
   // Douillard et al. 2023, algorithm 1: the outer gradient is z - mean(theta); torch.optim.SGD(nesterov=True) on it
   constexpr double kRate = 0.7, kOuterMomentum = 0.9;
   HsadmmOptions options = without_admm();
-  options.outer.from = 1;
+  options.after_freeze = AfterFreeze::kNesterov;
+  options.masks.freeze_after = kNever;
+  options.outer = OuterStep();
   const auto ours = run_on_ranks(2, 2, options);
   const auto problems = problems_of(4);
   auto replicas = common_start(4);
@@ -205,7 +207,7 @@ TEST(DiLoCo, BesideLocalStepsIsDiLoCoWithLateMeans) {
   constexpr double kRate = 0.7, kOuterMomentum = 0.9;
   HsadmmOptions options = without_admm();
   options.outer.from = 1;
-  options.masks.freeze_after = 0;
+  options.masks.freeze_after = kNever;  // there is nothing to freeze
   options.overlap = 2;
   const auto ours = run_on_ranks(2, 2, options);
   const std::map<int64_t, int64_t> sent_for = {{3, 3}, {8, 6}, {11, 9}, {14, 12}, {16, 15}, {17, 17}};

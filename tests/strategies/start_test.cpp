@@ -69,6 +69,32 @@ TEST(Start, RefusesParametersThatRoundedMessagesCannotCarry) {
   });
 }
 
+TEST(Start, RefusesRowsThatDoNotLieTogether) {
+  TensorDict params = params_of(1);
+  params.insert("filters", at::ones({2, 3, 4, 4}).contiguous(at::MemoryFormat::ChannelsLast));
+  params.insert("row", at::ones({3, 1}).t());
+  EXPECT_NO_THROW(expect_rows(params));
+  const auto refused = [](const char* name, const at::Tensor& theta) {
+    comm::run_ranks(1, 1, [&](comm::Hierarchy& ranks) {
+      Replica replica = replica_of(1);
+      replica.weights.params.insert(name, theta);
+      EXPECT_THAT([&] { make_scaffold(replica, ranks, scaffold_options(Payload::kFp32)); },
+                  ThrowsMessage<std::invalid_argument>(
+                      HasSubstr(std::string("parameter ") + name + ": its rows do not lie behind each other")));
+    });
+  };
+  refused("transposed", at::ones({4, 3}).t());
+  refused("sliced", at::ones({4, 3}).slice(1, 0, 2));
+}
+
+TEST(Start, OfScaffoldRefusesPayloadsThatItsVariatesDoNotBear) {
+  comm::run_ranks(1, 1, [](comm::Hierarchy& ranks) {
+    Replica replica = replica_of(1);
+    EXPECT_THAT([&] { make_scaffold(replica, ranks, scaffold_options(Payload::kInt8)); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr("`payload`: got int8, scaffold has fp32, bf16")));
+  });
+}
+
 TEST(Start, OfScaffoldRefusesATensorUnderTwoNames) {
   comm::run_ranks(1, 2, [](comm::Hierarchy& ranks) {
     Replica replica = replica_of(1);

@@ -122,8 +122,10 @@ TEST(UsageErrors, OfOneNodeAreThoseOfWhatItWouldSend) {
 TEST(UsageErrors, OfNodesNameTheFileOfTheNetwork) {
   const auto parsed = app();
   EXPECT_THROW(parsed->parse("graph --model none.pt2"), std::exception);
-  EXPECT_EQ(name_network("[prune] aten::relu (node relu): its axes", *parsed),
+  EXPECT_EQ(name_network("[channels] aten::relu (node relu): its axes", *parsed),
             "none.pt2: aten::relu (node relu): its axes");
+  EXPECT_EQ(name_network("node relu (aten::relu): the shapes", *parsed),
+            "none.pt2: node relu (aten::relu): the shapes");
   EXPECT_EQ(name_network("wrong sizes (in node relu (aten::relu))", *parsed),
             "none.pt2: wrong sizes (in node relu (aten::relu))");
   EXPECT_EQ(name_network("none.pt2: wrong sizes (in node relu)", *parsed), "none.pt2: wrong sizes (in node relu)");

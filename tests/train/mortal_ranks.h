@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "prunex/comm/connect.h"
-#include "prunex/comm/meet/store.h"
+#include "prunex/comm/store.h"
 #include "prunex/train/elastic/elastic.h"
 #include "prunex/train/trainer.h"
 #include "tests/comm/quick_ranks.h"

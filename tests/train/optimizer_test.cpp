@@ -24,8 +24,8 @@ constexpr at::MemoryFormat kFormat = at::MemoryFormat::ChannelsLast;
 
 class OfEveryRule : public testing::TestWithParam<Optimizer> {
  protected:
-  static OptimizerOptions at_step(int64_t step) {
-    return {.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 0.1, .rule = GetParam(), .step = step};
+  static OptimizerOptions of_rule() {
+    return {.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 0.1, .rule = GetParam()};
   }
 
   static Replica replica_of(const TensorDict& theta) {
@@ -70,10 +70,10 @@ TEST_P(OfEveryRule, TheAnchorPullsTheGradientOfSgdAndThetaOfTheOthers) {
       at::Tensor& theta = theirs.weights.params[terms.anchor.keys()[i]];
       const at::Tensor pull = terms.rho1[i] * (theta - terms.anchor[i].value());
       const bool sgd = GetParam() == Optimizer::kSgd || GetParam() == Optimizer::kNesterov;
-      (sgd ? theta.mutable_grad() : theta).add_(pull, sgd ? 1 : -at_step(step).learning_rate);
+      (sgd ? theta.mutable_grad() : theta).add_(pull, sgd ? 1 : -of_rule().learning_rate);
     }
-    optimizer_step(ours, terms, at_step(step));
-    optimizer_step(theirs, LocalTerms(), at_step(step));
+    optimizer_step(ours, terms, of_rule());
+    optimizer_step(theirs, LocalTerms(), of_rule());
   }
   expect_close(ours, theirs, 1e-13);
 }
@@ -88,7 +88,7 @@ TEST_P(OfEveryRule, MasksHoldThetaAndAllStates) {
     for (auto& item : state.value()) item.value().fill_(1);
   }
   set_gradients(replica, random_tensors(at::kDouble, kFormat, 10));
-  optimizer_step(replica, terms, at_step(1));
+  optimizer_step(replica, terms, of_rule());
   std::vector<TensorDict> all{replica.weights.params};
   for (const auto& state : replica.optimizer) all.push_back(state.value());
   for (const auto& tensors : all) {
@@ -125,7 +125,7 @@ TEST_P(OfEveryRule, MovesTheMaskedAsItMovesTheCut) {
     set_gradients(masked, gradients);
     sparsity::apply_cut(gradients, cut);
     set_gradients(small, gradients);
-    OptimizerOptions options = at_step(step);
+    OptimizerOptions options = of_rule();
     options.clip_norm = 2;
     optimizer_step(masked, terms, options);
     optimizer_step(small, LocalTerms(), options);
@@ -145,7 +145,7 @@ TEST_P(OfEveryRule, ClipsLikeClipGradNorm) {
     set_gradients(ours, gradients);
     set_gradients(theirs, gradients);
     for (auto& item : theirs.weights.params) item.value().mutable_grad().mul_(scale);
-    OptimizerOptions options = at_step(1);
+    OptimizerOptions options = of_rule();
     optimizer_step(theirs, LocalTerms(), options);
     options.clip_norm = most;
     optimizer_step(ours, LocalTerms(), options);
@@ -157,7 +157,7 @@ TEST_P(OfEveryRule, RefusesToStepWithoutState) {
   Replica replica = make_replica();
   replica.optimizer = OptimizerState();
   set_gradients(replica, random_tensors(at::kDouble, kFormat, 10));
-  EXPECT_THAT([&] { optimizer_step(replica, LocalTerms(), at_step(1)); },
+  EXPECT_THAT([&] { optimizer_step(replica, LocalTerms(), of_rule()); },
               ThrowsMessage<c10::Error>(HasSubstr("no state of")));
 }
 

@@ -354,6 +354,27 @@ TEST(Phases, SparseTrainingActsFromItsFirstStepHoweverRarelyItIsRefreshed) {
   EXPECT_NE(sparse[3]["loss"], dense[3]["loss"]);
 }
 
+// The second exchange is over 20 steps into the interval after it, and it is only there that coefficients are looked at
+// again: the phase begins before.
+TEST(Phases, SparseTrainingActsFromItsFirstStepBesideOverlappedExchanges) {
+  const auto model = small_network();
+  TrainOptions options;
+  options.local_steps = 50;
+  options.overlap = 20;
+  options.sparse.penalty = "group_norm";
+  options.sparse.epochs = 1;
+  RunLength length{.steps_per_epoch = 100, .steps = 200, .exchanges = 4};
+  length.phases = {{.name = "train", .steps = 110}, {.name = "sparse", .begin = 110, .steps = 90}};
+  SparseTraining sparse(options, length, model.program, kClasses);
+  sparse.refresh(model.weights, 1, 50);
+  TensorDict params = model.weights.params;
+  for (auto& theta : params) theta.value().mutable_grad() = at::zeros_like(theta.value());
+  sparse.add_to_gradients(params, 111);
+  double added = 0;
+  for (const auto& theta : params) added += theta.value().grad().abs().sum().item<double>();
+  EXPECT_GT(added, 0);
+}
+
 // Exchanges after 50 steps; the phase ends after 60, in the middle of an interval.
 TEST(Phases, GrowingPenaltiesGrowUntilTheirPhaseEnds) {
   const auto model = small_network();

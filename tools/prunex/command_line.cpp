@@ -178,12 +178,12 @@ std::string no_more_threads() {
 }
 
 std::string name_network(const std::string& message, const CLI::App& app) {
-  constexpr std::string_view kMark = "[prune] ";
+  constexpr std::string_view kMark = "[channels] ";
   const bool marked = message.starts_with(kMark);
+  const bool begins_with_node = message.starts_with("node ") && message.find("::") != std::string::npos;
+  const bool of_a_node = marked || begins_with_node || message.find("(in node ") != std::string::npos;
   const auto* model = find_option(app, "--model");
-  if (model == nullptr || model->results().empty() || (!marked && message.find("(in node ") == std::string::npos)) {
-    return message;
-  }
+  if (model == nullptr || model->results().empty() || !of_a_node) return message;
   const std::string& file = model->results().back();
   if (!file.ends_with(".pt2") || message.find(file) != std::string::npos) return message;
   return fmt::format("{}: {}", file, marked ? message.substr(kMark.size()) : message);

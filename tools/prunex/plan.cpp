@@ -90,7 +90,10 @@ void describe_cluster(text::OptionList& list, plan::PlanOptions& options) {
            {sends, not_measured});
   list.add("network", text::text_value(options.network, "FILE.json"),
            "what `prunex bench all_reduce --json` measured, in place of link and latency", {sends});
-  list.add("memory", number(cluster.memory, text::above_zero()), "GB/s that a rank adds up or copies in its node");
+  list.add("memory", number(cluster.memory, text::above_zero()), "GB/s that a rank adds up or copies in its node",
+           {{"`ranks_per_node`", [&cluster] {
+               return cluster.ranks_per_node > 1 ? "" : "one rank per node adds up nothing in it, wanted two or more";
+             }}});
   list.add("sites", number(cluster.sites, count), "equal shares of the nodes, each behind one link");
   const text::Condition several{
       "`sites`", [&cluster] { return cluster.sites > 1 ? "" : "there is one of `sites`, wanted two or more"; }};

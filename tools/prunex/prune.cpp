@@ -59,6 +59,15 @@ struct PruneCommand {
   std::string output;
 };
 
+/// Words that may be lists, as prunex train has them.
+std::vector<std::string> without_commas(const std::vector<std::string>& lists) {
+  std::vector<std::string> words;
+  for (const auto& list : lists) {
+    for (auto& word : text::split(list)) words.push_back(std::move(word));
+  }
+  return words;
+}
+
 prune::LayerRatio parse_layer_ratio(const std::string& text) {
   const auto ratio = text::assignment_in(text);
   if (ratio) return {ratio->first, ratio->second};
@@ -157,7 +166,9 @@ prune::PlanOptions plan_options(const PruneCommand& command) {
   if (command.tp_compat && command.ratio && command.limits.max_ratio < 1) {
     throw std::invalid_argument("`max_ratio`: `tp_compat` has no such limit on a `ratio`");
   }
-  for (const std::string& text : command.layer_ratios) options.limits.ratios.push_back(parse_layer_ratio(text));
+  options.limits.ignore = without_commas(command.limits.ignore);
+  for (const auto& text : without_commas(command.layer_ratios))
+    options.limits.ratios.push_back(parse_layer_ratio(text));
   return options;
 }
 
@@ -165,12 +176,7 @@ ImportanceOptions importance_options(const PruneCommand& command) {
   ImportanceOptions options = prune::importance_named(command.importance);
   if (command.reduction) options.reduction = *command.reduction;
   if (!command.normalizer.empty()) options.normalizer = prune::normalizer_named(command.normalizer);
-  const bool makers_count =
-      options.criterion != prune::Criterion::kActivation && options.criterion != prune::Criterion::kBatchNormScale;
-  if (options.reduction == Reduction::kFirst && !makers_count) {
-    throw std::invalid_argument(
-        fmt::format("`reduction`: got first, but the layer that makes the units has no say in {}", command.importance));
-  }
+  prune::check(options);
   options.seed = command.model.seed;
   options.tp_compat = command.tp_compat;
   return options;

@@ -320,8 +320,8 @@ bool is_loopback(const std::string& host) {
   return host == "::1";
 }
 
-void check_interfaces(const std::vector<std::string>& names) {
-  for (const auto& name : names) address_of_interface(name);
+void check_interfaces(const std::vector<std::string>& names, const char* option) {
+  for (const auto& name : names) address_of_interface(name, option);
 }
 
 std::string interface_with(const std::string& host) {
@@ -331,14 +331,14 @@ std::string interface_with(const std::string& host) {
   return "";
 }
 
-std::string address_of_interface(const std::string& name) {
+std::string address_of_interface(const std::string& name, const char* option) {
   const auto addresses = interface_addresses();
   const auto found =
       std::find_if(addresses.begin(), addresses.end(), [&](const auto& address) { return address.name == name; });
   if (found != addresses.end()) return found->host;
   const char* problem = if_nametoindex(name.c_str()) == 0 ? "no such interface" : "it is down or has no address";
   throw std::invalid_argument(
-      fmt::format("`interface`: got {}, {}; wanted one of {}", name, problem, names_of(addresses)));
+      fmt::format("{}: got {}, {}; wanted one of {}", option, name, problem, names_of(addresses)));
 }
 
 // Debian resolves the own name to 127.0.1.1, which no other machine can reach.

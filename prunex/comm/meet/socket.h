@@ -113,10 +113,10 @@ Resolution resolve_host(const std::string& name, Deadline deadline);
 bool is_own_address(const std::string& host);
 bool is_loopback(const std::string& host);
 
-/// Throws std::invalid_argument for the first of these that is no interface with an address.
-void check_interfaces(const std::vector<std::string>& names);
+/// Throws std::invalid_argument for the first of these that is no interface with an address; `option` named it.
+void check_interfaces(const std::vector<std::string>& names, const char* option = "`interface`");
 /// The first address of an interface. Throws as check_interfaces.
-std::string address_of_interface(const std::string& name);
+std::string address_of_interface(const std::string& name, const char* option = "`interface`");
 /// The interface that has this address; empty if none has.
 std::string interface_with(const std::string& host);
 

@@ -1,4 +1,4 @@
-// A small key-value store through which ranks find each other: what hosts it, and clients.
+// What hosts a run's store, and its clients.
 #pragma once
 
 #include <chrono>
@@ -10,28 +10,14 @@
 #include <vector>
 
 #include "prunex/comm/meet/link.h"
+#include "prunex/comm/store.h"
 
 namespace prunex::comm {
 
 class Join;
 
-/// Shared by all ranks of a run; every key is written once. Safe to use from several threads. Values are what others
-/// wrote: readers check them.
-class Store {
- public:
-  virtual ~Store() = default;
-  virtual void set(const std::string& key, const std::string& value) = 0;
-  /// The key's value, waiting for it up to timeout; nothing if it did not come.
-  virtual std::optional<std::string> get(const std::string& key, std::chrono::milliseconds timeout) = 0;
-  /// All ranks have joined: nobody needs the store any more. From one rank.
-  virtual void release() {}
-};
-
 /// What the clients of a run's store know: its secret, and a token that its launcher gave to its ranks.
 LinkKey store_key(const Privacy& privacy, const std::string& token);
-
-/// For ranks that are threads of one process.
-std::unique_ptr<Store> make_memory_store();
 
 /// Where a store is, by name, and what its clients know.
 struct StorePlace {

@@ -11,7 +11,7 @@
 
 #include "prunex/comm/backend.h"
 #include "prunex/comm/layout.h"
-#include "prunex/comm/meet/store.h"
+#include "prunex/comm/store.h"
 
 namespace prunex::comm {
 

@@ -11,7 +11,7 @@
 namespace prunex::strategies {
 
 Hsadmm::Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options)
-    : options_((check(options, replica.weights.params), std::move(options))),
+    : options_((check(options, replica.weights.params), settled(std::move(options)))),
       one_node_(options_.consensus.flat ? std::optional(comm::as_one_node(ranks)) : std::nullopt),
       ranks_(options_.consensus.flat ? *one_node_ : ranks, options_.exchange.form),
       masks_(options_.masks),

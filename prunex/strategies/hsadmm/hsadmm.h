@@ -1,5 +1,6 @@
-// H-SADMM: hierarchical structured ADMM (arXiv 2512.14628, corrected; docs/algorithm.md). Local SGD, DiLoCo and the
-// flat form are settings of it.
+// H-SADMM: hierarchical structured ADMM (arXiv 2512.14628, corrected; docs/algorithm.md). Settings of it are the flat
+// form, `consensus.flat`, and, with `consensus.penalty.kappa` 0, local SGD, `after_freeze` kAverage, and DiLoCo,
+// kNesterov; `masks.groups` prune in each of them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -79,7 +80,7 @@ enum class AfterFreeze {
 struct OuterStep {
   double rate = 0.7;
   double momentum = 0.9;
-  int64_t from = 0;  ///< apply it from this exchange on; 0: from the freeze
+  int64_t from = 0;  ///< apply it from this exchange on; 0: from the freeze, with nothing to freeze from the first
 };
 
 struct HsadmmOptions {
@@ -96,6 +97,10 @@ struct HsadmmOptions {
   /// The step after which the exchange of `step` is over; itself where it is waited for, as the last one is.
   int64_t lands_at(int64_t step) const;
 };
+
+/// Without groups and duals nothing has to settle: all exchanges are those after the freeze, unless the options name
+/// one for it.
+HsadmmOptions settled(HsadmmOptions options);
 
 /// Throws std::invalid_argument for options that make no sense together, or beside these parameters.
 void check(const HsadmmOptions& options, const TensorDict& params);

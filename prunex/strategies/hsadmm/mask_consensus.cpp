@@ -62,9 +62,9 @@ Masks MaskConsensus::select(const std::vector<at::Tensor>& scores, int64_t k) co
   return progress > 0 ? options_.select(scores, progress) : sparsity::full_masks(groups());
 }
 
-void MaskConsensus::set(Masks node, Masks global) {
+void MaskConsensus::set(int64_t k, Masks node, Masks global) {
   changes_ = sparsity::count_changes(global_, global);
-  stable_ = changes_ == 0 ? stable_ + 1 : 0;
+  stable_ = changes_ == 0 && options_.keep.progress(k) > 0 ? stable_ + 1 : 0;
   node_ = std::move(node);
   global_ = std::move(global);
 }
@@ -73,10 +73,10 @@ void MaskConsensus::update(int64_t k, const std::vector<at::Tensor>& scores, Rai
   if (groups().empty()) return;
   if (options_.rule == MaskRule::kJoint) {
     const Masks masks = select(summed_over_ranks(scores, groups(), ranks), k);
-    return set(masks, masks);
+    return set(k, masks, masks);
   }
   const Masks own = select(summed_in_node(scores, groups(), ranks), k);
-  set(own, united_over_nodes(own, groups(), ranks));
+  set(k, own, united_over_nodes(own, groups(), ranks));
 }
 
 void MaskConsensus::freeze(const std::vector<at::Tensor>& scores, RailExchange& ranks) {

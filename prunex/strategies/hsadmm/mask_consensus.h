@@ -52,7 +52,7 @@ class MaskConsensus {
 
  private:
   sparsity::Masks select(const std::vector<at::Tensor>& scores, int64_t k) const;
-  void set(sparsity::Masks node, sparsity::Masks global);
+  void set(int64_t k, sparsity::Masks node, sparsity::Masks global);
 
   MaskOptions options_;
   sparsity::Masks node_, global_;

@@ -42,8 +42,29 @@ void check(const HsadmmOptions& options, const TensorDict& params) {
     throw std::invalid_argument(fmt::format("`overlap`: got {}, wanted 0 … {}, fewer than `local_steps`",
                                             options.overlap, options.local.steps - 1));
   }
+  if (options.consensus.flat && options.exchange.payload != Payload::kFp32) {
+    throw std::invalid_argument(
+        fmt::format("`payload`: got {}, the flat form knows no nodes to round between: wanted "
+                    "fp32",
+                    name_of(options.exchange.payload)));
+  }
+  if (options.consensus.penalty.kappa > 0 && names_in_consensus(options, params).empty()) {
+    throw std::invalid_argument(
+        "groups: got none, which leaves no tensor to pull: wanted `aux` admm, which pulls all, or `kappa` 0, which "
+        "goes "
+        "without");
+  }
   expect_usable(params, options.exchange.payload);
+  expect_rows(params);
   sparsity::check_groups(options.masks.groups, params);
+}
+
+HsadmmOptions settled(HsadmmOptions options) {
+  const bool settles = !options.masks.groups.empty() || options.consensus.penalty.kappa > 0;
+  if (settles || options.masks.freeze_after != kNever) return options;
+  options.masks.freeze_after = 0;
+  if (options.outer.from == 0 && options.after_freeze == AfterFreeze::kNesterov) options.outer.from = 1;
+  return options;
 }
 
 int64_t HsadmmOptions::lands_at(int64_t step) const {

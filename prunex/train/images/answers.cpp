@@ -124,7 +124,7 @@ std::string to_bytes(const Answers& sums) {
 }
 
 void add(Answers& all, const std::string& part) {
-  const auto json = nlohmann::json::parse(part);
+  const auto json = text::parse_json(part);
   all.loss += json.at("loss").get<double>();
   all.outputs = std::max(all.outputs, json.at("outputs").get<int64_t>());
   all.in_top_5 += json.at("in_top_5").get<int64_t>();

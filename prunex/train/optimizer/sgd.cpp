@@ -71,7 +71,7 @@ void sgd_step(Replica& replica, const strategies::LocalTerms& terms, const Optim
         return true;
       });
   if (elsewhere.empty()) return;
-  const StepNumbers own = numbers == nullptr ? numbers_on(device_of(replica.weights), terms, options) : *numbers;
+  const StepNumbers own = numbers == nullptr ? numbers_of(replica, terms, options) : *numbers;
   for (const auto& [type, all] : elsewhere) move_by_sgd(all, options, own);
 }
 

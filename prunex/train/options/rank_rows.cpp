@@ -65,8 +65,12 @@ void describe_ranks(OptionList& list, TrainOptions& o) {
       .basic();
   list.add("ranks-per-node", ranks_per_node(o.ranks_per_node), "ranks on each node: one number, or one per node as 2,1")
       .basic();
-  list.add("sites", number(o.sites, text::at_least(1)),
-           "the nodes form so many equal, consecutive shares behind slow links");
+  list.add(
+      "sites", number(o.sites, text::at_least(1)), "the nodes form so many equal, consecutive shares behind slow links",
+      {{"strategies that know nodes, and `exchange` sharded and leader", [&o] {
+          if (facts_of(o.strategy).one_node) return o.strategy + " takes all ranks for one node";
+          return o.exchange.form == ExchangeForm::kFlat ? "`exchange` flat is one ring of all ranks" : std::string();
+        }}});
   list.add("exchange",
            text::choice(
                o.exchange.form,
@@ -111,7 +115,7 @@ void describe_links(OptionList& list, RankOptions& ranks) {
            "network interface, such as eth0; rails take turns on several: a,b")
       .circumstance();
   list.add("no-shared-memory", text::no_flag(ranks.shared_memory),
-           "loopback inside a node, as where there is no /dev/shm")
+           "loopback inside a node, as where the ranks cannot see each other's processes")
       .resumable();
   list.add("secret-file", text::text_value(ranks.secret_file),
            "file with a secret that every rank has to prove to the others that it knows; else the variable "

@@ -205,15 +205,17 @@ void describe_run(OptionList& list, TrainOptions& o) {
   list.add("log",
            text::choice(o.log,
                         {{"plain", LogForm::kPlain}, {"timestamps", LogForm::kTimestamps}, {"json", LogForm::kJson}}),
-           "form of the progress: lines, lines with the time, or JSON objects")
+           "form of the progress: lines, lines with the time, or JSON objects",
+           {{"", [&o] { return o.quiet ? "with `quiet` there is no progress" : ""; }}})
       .circumstance();
 }
 
 void describe_streams(OptionList& list, data::DataOptions& data, ImageUse use) {
   const text::Condition streamed{"folders, shards", [&data] {
                                    const std::string& set = data.dataset.empty() ? data.test : data.dataset;
-                                   if (data::is_streamed(set) || set.find("{node}") != std::string::npos)
-                                     return std::string();
+                                   const bool folders =
+                                       set.find("{node}") != std::string::npos && !set.ends_with(".safetensors");
+                                   if (data::is_streamed(set) || folders) return std::string();
                                    return fmt::format("it is for folders and shards of images; `{}` is {}",
                                                       data.dataset.empty() ? "test" : "dataset", set);
                                  }};

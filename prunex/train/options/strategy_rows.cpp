@@ -186,7 +186,15 @@ void describe_masks(text::OptionList& list, TrainOptions& o, const Conditions& w
                                return hard ? "with `keep_schedule` hard the first exchange prunes" : "";
                              }}});
   list.add("prune-end", count_or(o.prune_end, {{"auto", kAutomatic}}, exchanges),
-           "first exchange at the final share; auto: half of the run after `local_after`", {with.gradual()});
+           "first exchange at the final share; auto: half of the run after `local_after`",
+           {with.gradual(), {"", [&o] {
+                               const bool ends_nothing = o.keep_ramp == sparsity::KeepRamp::kHard &&
+                                                         o.freeze_after != kAutomatic &&
+                                                         o.masks.freeze_when_stable == 0;
+                               return ends_nothing ? "`keep_schedule` hard is at the final share at once, and "
+                                                     "`freeze_after` says when masks are final"
+                                                   : "";
+                             }}});
   list.add("freeze-after",
            count_or(o.freeze_after, {{"auto", kAutomatic}, {"never", strategies::kNever}}, between(0, kMostExchanges)),
            "the exchange after this one chooses masks for the last time; auto: `prune_end`; never", {with.gradual()});
@@ -320,18 +328,24 @@ void describe_consensus(text::OptionList& list, TrainOptions& o, const Condition
            text::choice(o.after_freeze, {{"nesterov", AfterFreeze::kNesterov},
                                          {"average", AfterFreeze::kAverage},
                                          {"admm", AfterFreeze::kAdmm}}),
-           "exchanges with final masks", {{"`strategy` hsadmm and hsadmm_flat", [&o] {
-                                             return facts_of(o.strategy).duals ? "" : o.strategy + " has its own";
-                                           }}});
+           "exchanges with final masks",
+           {{"`strategy` hsadmm and hsadmm_flat",
+             [&o] { return facts_of(o.strategy).duals ? "" : o.strategy + " has its own"; }},
+            {"", [&o] {
+               if (o.after_freeze == AfterFreeze::kAdmm) return no_duals(o);
+               const bool steps = o.after_freeze == AfterFreeze::kAverage && o.outer_from.value_or(0) > 0;
+               return steps ? std::string("`outer_from` wants an outer step then, too") : "";
+             }}});
   list.add("outer-lr", number(o.outer.rate, text::above_zero()), "of the Nesterov step", {with.outer_step()});
   list.add("outer-momentum", number(o.outer_momentum, text::below_one(), "auto"),
            "of the Nesterov step; auto: 0.8 for H-SADMM, 0.9 elsewhere", {with.outer_step()});
   text::OptionValue from = number(o.outer_from, between(0, kMostExchanges), "auto");
-  list.add("outer-from", from,
-           "Nesterov step from this exchange on; 0 = from the freeze; auto: 1 for hsadmm, hsadmm_flat and diloco, else "
-           "0",
-           {{"strategies that exchange weights alone",
-             [&o] { return facts_of(o.strategy).weights_alone() ? "" : o.strategy + " has no outer step"; }}});
+  list.add(
+      "outer-from", from,
+      "Nesterov step from this exchange on; 0 = from the freeze; auto: 1 for diloco, and for hsadmm and hsadmm_flat "
+      "with `after_freeze` nesterov, else 0",
+      {{"strategies that exchange weights alone",
+        [&o] { return facts_of(o.strategy).weights_alone() ? "" : o.strategy + " has no outer step"; }}});
   list.add("tolerance", number(consensus.tolerance, text::at_least(0)),
            "stop when nothing is left to be pruned and the residuals of the duals are below it; 0 = off",
            {with.duals(), {"runs that stop cutting", [&o] {
@@ -352,10 +366,10 @@ void describe_strategies(text::OptionList& list, TrainOptions& options) {
 std::vector<std::string> loop_options() {
   static const std::set<std::string> kOfTheCommand = {
       // a loop decides these itself, or calls them by another name
-      "strategy",          "preset",      "no-shrink",  "prune-to",          "prune-below",
-      "prune-steps",       "prune-every", "importance", "normalizer",        "density",
-      "no-error-feedback", "dgc",         "dgc-clip",   "dgc-warmup-epochs", "powersgd-rank",
-      "powersgd-start",    "local-after"};
+      "strategy",           "preset",        "no-shrink",         "prune-to",   "prune-below",
+      "prune-steps",        "prune-every",   "prune-at",          "importance", "normalizer",
+      "importance-samples", "density",       "no-error-feedback", "dgc",        "dgc-clip",
+      "dgc-warmup-epochs",  "powersgd-rank", "powersgd-start",    "local-after"};
   TrainOptions options;
   text::OptionList list;
   describe_strategies(list, options);

@@ -143,6 +143,7 @@ SparseTraining::SparseTraining(const TrainOptions& options, const RunLength& len
                                int64_t classes)
     : options_(options.sparse),
       local_steps_(options.local_steps),
+      overlap_(options.overlap),
       length_(length),
       strength_(weight_beside_momentum(options)),
       regularizer_(regularizer_options(options.sparse, classes), analysis) {}
@@ -174,7 +175,7 @@ void SparseTraining::add_to_gradients(TensorDict& params, int64_t step) const {
 void SparseTraining::refresh(const Weights& weights, int64_t exchange, int64_t step) {
   const bool due = exchange % options_.refresh_every == 0 || !regularizer_.has_coefficients();
   int64_t first = step + 1;  // of the interval's steps, the first in which it acts
-  const int64_t last = std::min(step + local_steps_, length_.steps);
+  const int64_t last = std::min(step + local_steps_ + overlap_, length_.steps);
   while (first <= last && !acts_in(first)) first = length_.phase_of(first).end() + 1;
   if (!due || first > last) return;
   const int64_t in_phase = std::max<int64_t>(0, step - length_.phase_of(first).begin);

@@ -92,7 +92,7 @@ class SparseTraining {
   bool acts_in(int64_t step) const;
 
   SparseOptions options_;
-  int64_t local_steps_;
+  int64_t local_steps_, overlap_;
   RunLength length_;
   double strength_;
   prune::Regularizer regularizer_;

@@ -107,13 +107,14 @@ at::Tensor LocalSteps::gradients() {
 }
 
 void LocalSteps::set_numbers(const strategies::LocalTerms& terms, const OptimizerOptions& options) {
-  const auto device = device_of(network_.replica().weights);
+  Replica& replica = network_.replica();
+  ++replica.updates;
   if (!numbers_.rate.defined() || numbers_.rho1.defined() == terms.rho1.empty() || rho1_.size() != terms.rho1.size()) {
-    numbers_ = numbers_on(device, terms, options);
+    numbers_ = numbers_of(replica, terms, options);
   } else {
     numbers_.rate.fill_(options.learning_rate);
-    numbers_.step.fill_(static_cast<double>(options.step));
-    if (rho1_ != terms.rho1) numbers_.rho1.copy_(numbers_on(device, terms, options).rho1);
+    numbers_.step.fill_(static_cast<double>(replica.updates));
+    if (rho1_ != terms.rho1) numbers_.rho1.copy_(numbers_of(replica, terms, options).rho1);
   }
   rho1_ = terms.rho1;
 }
