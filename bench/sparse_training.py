@@ -20,6 +20,7 @@ OUTPUT/result.jsonl gets a line per run of one schedule; what is there is not re
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import warnings
@@ -56,6 +57,8 @@ def run_prunex(options, seed, name, words):
                    str(options.images), "--quiet", *words, *ON[options.device], "--run-dir", folder]
         if os.path.isdir(f"{folder}/checkpoint"):
             command = [options.prunex, "train", "--resume", folder, "--quiet"]
+        else:  # it ended before its first checkpoint
+            shutil.rmtree(folder, ignore_errors=True)
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     with open(f"{folder}/summary.json") as file:
         return json.load(file)

@@ -147,19 +147,19 @@ def comm_hook(payload: str | None = None, *, density: float | None = None, dgc: 
         ddp.register_comm_hook(None, prunex.comm_hook(payload="int4"))
 
     One of: payload, bf16, fp16, int8, int4, int2 or int1 between nodes, what rounding leaves out being added to the
-    next step's gradients; density, the share of the entries of every matrix that a rank sends, the largest ones, the
-    others being kept for later. dgc: density as deep gradient compression has it (arXiv 1712.01887); momentum lives in
-    the hook then, the optimizer must have none, and weight decay divided by 1 - momentum for the same effect; gradients
-    come back with momentum in them, not to be clipped; warmup_steps is its own. The first time that a bucket is seen its
-    gradients go whole, since DistributedDataParallel makes its buckets anew after the first step. timeout: seconds, or
-    a timedelta. Collective, with the same arguments on all ranks.
+    next step's gradients; density, the share of the entries of every matrix that a rank sends, the largest ones,
+    the others being kept for later. dgc: density as deep gradient compression has it (arXiv 1712.01887); momentum
+    lives in the hook then, the optimizer must have none, and weight decay divided by 1 - momentum for the same
+    effect; gradients come back with momentum in them, not to be clipped; warmup_steps is its own. The first time
+    that a bucket is seen its gradients go whole, since DistributedDataParallel makes its buckets anew after the
+    first step. timeout: seconds, or a timedelta. Collective, with the same arguments on all ranks.
 
     What it keeps for later steps is `hook.state_dict(ddp)`, of every rank; `hook.load_state_dict(state, ddp)` goes on
     from there.
 
     >>> prunex.comm_hook(payload="int5")
     Traceback (most recent call last):
-    ValueError: `payload`: got 'int5', wanted one of bf16, fp16, int8, int4, int2, int1
+    ValueError: `payload`: got 'int5', wanted one of bf16, fp16, int8, int4, int2, int1; did you mean 'int8'?
     """
     if (payload is None) == (density is None):
         raise ValueError("wanted one of `payload` and `density`")

@@ -238,6 +238,10 @@ def test_modules_and_names_may_be_ignored():
     ({"ratio": 0.5, "optimizer": 3}, "`optimizer`: got a int"),
     ({"ratio": 0.5, "optimizer": torch.optim.SGD(nn.Linear(2, 2).parameters())}, "it moves no parameter of the model"),
     ({"cut": 1}, "`cut`: got a int"),
+    ({"ratio": 0.5, "importance": "random", "reduction": "max"}, "`reduction`: has no effect beside random scores"),
+    ({"ratio": 0.5, "importance": "random", "normalizer": "max", "scope": "global"}, "`normalizer`: has no effect"),
+    ({"ratio": 0.5, "importance": "bn_scale", "reduction": "first"}, "`reduction`: got first, but the layer that makes"),
+    ({"ratio": 0.5, "reduction": "frist"}, "`reduction`: got 'frist', wanted one of mean, sum, max"),
 ])
 def test_options_without_sense_are_refused_by_name(options, message):
     with pytest.raises(ValueError) as error:

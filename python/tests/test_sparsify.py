@@ -51,6 +51,19 @@ def test_sparse_training_shrinks_what_goes():
     assert weakest(net) < 0.7 * weakest(plain)
 
 
+@pytest.mark.parametrize("penalty", ["group_norm", "growing"])
+def test_layers_that_do_not_train_get_no_penalty(penalty):
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 6, 3), nn.ReLU(), nn.Conv2d(6, 4, 3))
+    net[0].weight.requires_grad_(False)
+    penalties = prunex.sparsify(net, X, penalty, strength=0.1)
+    net(X).square().mean().backward()
+    before = net[2].weight.grad.clone()
+    penalties()
+    assert net[0].weight.grad is None and not torch.equal(before, net[2].weight.grad)
+    net[2].weight.requires_grad_(False)
+    penalties.refresh()
+
+
 def test_penalties_of_a_network_that_was_pruned_since_are_refused():
     net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
     x = torch.randn(3, 4)
@@ -66,7 +79,9 @@ def test_penalties_of_a_network_that_was_pruned_since_are_refused():
     ({"penalty": "none"}, "`penalty`: got 'none'"),
     ({"strength": float("nan")}, "`strength`: got nan"),
     ({"strength": -1}, "`strength`: got -1"),
-    ({"growth": -1}, "`growth`: got -1"),
+    ({"penalty": "growing", "growth": -1}, "`growth`: got -1"),
+    ({"growth": 1e-4}, "`growth`: has no effect with group_norm"),
+    ({"strength": 0}, "`strength`: got 0, which adds nothing"),
 ])
 def test_penalties_without_sense_are_refused_by_name(options, message):
     with pytest.raises(ValueError) as error:

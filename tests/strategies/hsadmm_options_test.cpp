@@ -87,13 +87,6 @@ TEST_F(BadOptions, OfTheFlatFormThatRoundsAreRefused) {
   refused(options_, "`payload`: got int2, the flat form knows no nodes");
 }
 
-TEST_F(BadOptions, DualsOfNoTensorAreRefused) {
-  options_.masks.groups.clear();
-  refused(options_, "groups: got none, which leaves no tensor to pull");
-  options_.consensus.aux = AuxTensors::kAdmm;
-  EXPECT_NO_THROW(check(options_, SmallProblem(0).initial_replica().weights.params));
-}
-
 TEST_F(BadOptions, GroupsThatDoNotFitAreRefused) {
   options_.masks.groups[0].keep = 0;
   refused(options_, "'coupled'");

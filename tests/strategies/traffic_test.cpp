@@ -57,7 +57,7 @@ void expect_bytes(const HsadmmOptions& options, at::ScalarType type, const std::
 TEST(Payload, IsEverythingWithoutGroups) {
   HsadmmOptions options = default_options();
   options.masks.groups.clear();
-  options.consensus.penalty.kappa = 0;
+  options.masks.freeze_after = kNever;
   const auto histories = run_on_ranks(2, 1, options);
   const int64_t numbers = 6 * 27 + 6 + 5 * 36 + 4 * 20 + 7 + kStatistic;
   for (size_t k = 0; k < 6; ++k) EXPECT_EQ(histories[0][k].rail_payload, 8 * numbers);
@@ -123,7 +123,7 @@ TEST(Payload, OfFlatConsensusGoesToEveryRank) {
     HsadmmOptions options = default_options();
     options.consensus.flat = true;
     for (const bool prunes : {true, false}) {
-      if (!prunes) options.masks.groups.clear(), options.consensus.penalty.kappa = 0;
+      if (!prunes) options.masks.groups.clear();
       const auto histories = run_on_ranks(nodes, ranks, options, LocalPhase::kTrain, at::kFloat);
       const int64_t dense = numbers_packed(options, histories[0][0]);
       for (size_t k = 0; k < 6; ++k) {

@@ -48,12 +48,6 @@ void check(const HsadmmOptions& options, const TensorDict& params) {
                     "fp32",
                     name_of(options.exchange.payload)));
   }
-  if (options.consensus.penalty.kappa > 0 && names_in_consensus(options, params).empty()) {
-    throw std::invalid_argument(
-        "groups: got none, which leaves no tensor to pull: wanted `aux` admm, which pulls all, or `kappa` 0, which "
-        "goes "
-        "without");
-  }
   expect_usable(params, options.exchange.payload);
   expect_rows(params);
   sparsity::check_groups(options.masks.groups, params);
