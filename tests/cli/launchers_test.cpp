@@ -201,7 +201,8 @@ TEST_F(RealLaunchers, SbatchOfTheExampleGoesOnWhereItWasCancelled) {
     scancel "$job"
     waits has_ended "$job"
     cp run/metrics.jsonl before
-    job=$(sbatch --parsable --nodes 1 --ntasks-per-node 2 --output second "$example")
+    job=$(sbatch --parsable --nodes 1 --ntasks-per-node 2 --output second "$example" --samples 80 \
+      --log timestamps)
     has_gone_on() { (($(wc -l <run/metrics.jsonl) > $(wc -l <before))); }
     waits has_gone_on
     scancel "$job"
@@ -210,6 +211,9 @@ TEST_F(RealLaunchers, SbatchOfTheExampleGoesOnWhereItWasCancelled) {
   const std::string first = tests::text_of(scratch_ / "first"), second = tests::text_of(scratch_ / "second");
   ASSERT_EQ(result.status, 0) << result.errors << first << second;
   EXPECT_THAT(first, HasSubstr("--resume")) << "how to go on";
+  const testing::Matcher<std::string> with_times = testing::ContainsRegex("T[0-9:]+Z exchange ");
+  EXPECT_THAT(first, testing::Not(with_times));
+  EXPECT_THAT(second, with_times) << "options that --resume may change";
   std::ifstream metrics(scratch_ / "run/metrics.jsonl");
   int64_t exchange = 0;
   for (std::string line; std::getline(metrics, line);) EXPECT_EQ(json::parse(line)["exchange"], ++exchange);
