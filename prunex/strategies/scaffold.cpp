@@ -212,7 +212,7 @@ void Scaffold::go_back(const State& state) {
 
 std::unique_ptr<Strategy> make_scaffold(Replica& replica, comm::Hierarchy& ranks, const ScaffoldOptions& options) {
   expect_usable(replica.weights.params, options.exchange.payload);
-  expect_rows(replica.weights.params);
+  if (ranks.layout.world_size() > ranks.layout.nodes()) expect_rows(replica.weights.params);
   return std::make_unique<Scaffold>(replica, ranks, options);
 }
 

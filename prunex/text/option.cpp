@@ -352,6 +352,14 @@ OptionValue texts(std::vector<std::string>& field) {
   return {.type = "TEXT", .is_list = true, .read = [&field](const std::string& word) { field.push_back(word); }};
 }
 
+OptionValue text_lists(std::vector<std::string>& field) {
+  OptionValue value = texts(field);
+  value.read = [&field](const std::string& list) {
+    for (const auto& word : split(list)) field.push_back(word);
+  };
+  return value;
+}
+
 OptionValue one_of(std::string& field, std::vector<std::string> words, const std::string& file) {
   std::vector<std::string> shown = words;
   std::erase(shown, "");

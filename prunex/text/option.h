@@ -49,7 +49,7 @@ struct Option {
   bool is_shared = false;   ///< its ranks have the same: they do together what it says
   bool is_identity = true;  ///< runs that differ in it are different variants
   bool given = false;       ///< by a command line or a file
-  bool is_kept = false;     ///< given by a file, as the value that it has without
+  bool is_kept = false;     ///< given by a file, as the value that it has without, or by a run that goes on
 
   Option& basic() { return is_basic = true, *this; }
   Option& not_in_files() { return in_files = false, is_identity = false, may_differ = true, *this; }
@@ -192,6 +192,8 @@ OptionValue text_value(std::string& field, const std::string& type = "TEXT");
 OptionValue text_list(std::vector<std::string>& field);
 /// Every word by itself: of shells.
 OptionValue texts(std::vector<std::string>& field);
+/// Both.
+OptionValue text_lists(std::vector<std::string>& field);
 
 /// One of the words, or, if `file` is an ending such as ".pt2", any name that ends so.
 OptionValue one_of(std::string& field, std::vector<std::string> words, const std::string& file = "");

@@ -356,7 +356,7 @@ def sparsify(model: nn.Module, example: Any, penalty: str = "group_norm", *, str
     if penalty not in (known := library.penalties()):
         raise ValueError(f"`penalty`: got {penalty!r}, wanted one of {', '.join(known)}")
     strength = None if strength is None else _arguments.number("strength", strength)
-    if strength == 0:
+    if strength == 0 and (penalty != "growing" or growth == 0):
         raise ValueError("`strength`: got 0, which adds nothing; wanted more")
     if growth is not None and penalty != "growing":
         raise ValueError(f"`growth`: has no effect with {penalty}; it is of growing")

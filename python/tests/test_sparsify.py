@@ -64,6 +64,18 @@ def test_layers_that_do_not_train_get_no_penalty(penalty):
     penalties.refresh()
 
 
+def test_penalties_grow_from_nothing():
+    net = small_network()
+    penalties = prunex.sparsify(net, X, "growing", strength=0, growth=0.1)
+    net(X).square().mean().backward()
+    before = net[3].weight.grad.clone()
+    penalties()
+    assert torch.equal(net[3].weight.grad, before)
+    penalties.refresh(1.0)
+    penalties()
+    assert not torch.equal(net[3].weight.grad, before)
+
+
 def test_penalties_of_a_network_that_was_pruned_since_are_refused():
     net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
     x = torch.randn(3, 4)
@@ -82,6 +94,7 @@ def test_penalties_of_a_network_that_was_pruned_since_are_refused():
     ({"penalty": "growing", "growth": -1}, "`growth`: got -1"),
     ({"growth": 1e-4}, "`growth`: has no effect with group_norm"),
     ({"strength": 0}, "`strength`: got 0, which adds nothing"),
+    ({"penalty": "growing", "strength": 0, "growth": 0}, "`strength`: got 0, which adds nothing"),
 ])
 def test_penalties_without_sense_are_refused_by_name(options, message):
     with pytest.raises(ValueError) as error:

@@ -122,5 +122,20 @@ TEST(Config, OfARunGoesWithOtherOptions) {
   EXPECT_THAT(result.errors, HasSubstr("--keep: "));  // which is not the usual one
 }
 
+/// An older build may have let a run begin with what has no effect.
+TEST(Config, OfARunThatGoesOnMayHoldOptionsWithoutEffect) {
+  const tests::Scratch scratch;
+  ASSERT_EQ(run(scratch.path(),
+                {"train", "--samples", "80", "--model", "resnet8", "--batch-size", "4", "--exchanges", "2",
+                 "--local-steps", "1", "--strategy", "ddp", "--checkpoint-every", "1", "--quiet", "--run-dir", "first"})
+                .status,
+            0);
+  std::ofstream(scratch / "first/config.toml", std::ios::app) << "kappa = 0.4\n";
+  const Result resumed = run(scratch.path(), {"train", "--resume", "first", "--resume-exchange", "1"});
+  EXPECT_EQ(resumed.status, 0) << resumed.errors;
+  const Result anew = run(scratch.path(), {"train", "--config", "first/config.toml", "--check"});
+  EXPECT_THAT(anew.errors, HasSubstr("--kappa: ddp has no duals"));
+}
+
 }  // namespace
 }  // namespace prunex::cli

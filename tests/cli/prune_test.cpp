@@ -177,6 +177,7 @@ TEST_F(Prune, RefusesWhatMakesNoSense) {
   refused({"--speed-up", "0.5"}, {"--speed-up 0.5", "1 or more"});
   refused({"--macs", "-1"}, {"--macs -1"});
   refused({"--speed-up", "100000"}, {"MACs are left"});
+  refused({"--ratio", "0.5", "--ignore", ","}, {"--ignore: got ','"});
   refused({"--ratio", "0.5", "--ignore", "fc,layer7*"}, {"--ignore layer7*", "no group or layer"});
   refused({"--ratio", "0.5", "--layer-ratio", "layer1.0"}, {"--layer-ratio: got layer1.0", "NAME=R"});
   refused({"--ratio", "0.5", "--layer-ratio", "layer1*=2"}, {"--layer-ratio layer1* 2", "[0, 1]"});

@@ -75,7 +75,7 @@ TEST(Start, RefusesRowsThatDoNotLieTogether) {
   params.insert("row", at::ones({3, 1}).t());
   EXPECT_NO_THROW(expect_rows(params));
   const auto refused = [](const char* name, const at::Tensor& theta) {
-    comm::run_ranks(1, 1, [&](comm::Hierarchy& ranks) {
+    comm::run_ranks(1, 2, [&](comm::Hierarchy& ranks) {
       Replica replica = replica_of(1);
       replica.weights.params.insert(name, theta);
       EXPECT_THAT([&] { make_scaffold(replica, ranks, scaffold_options(Payload::kFp32)); },

@@ -122,6 +122,19 @@ at::Tensor pixels_of(const data::ImageStream& stream, const comm::Range& images,
   return pixels.permute({0, 3, 1, 2});
 }
 
+/// Of images that could be read, in a batch with others. Throws std::invalid_argument for an output that has not a row
+/// per image.
+at::Tensor rows_of(const at::Tensor& output, const std::vector<int64_t>& readable, int64_t batch,
+                   const std::string& input) {
+  if (output.dim() == 0 || output.size(0) != batch) {
+    throw std::invalid_argument(
+        fmt::format("`input` {}: there are broken images, and the model's outputs have not a row for each: wanted a "
+                    "folder without them",
+                    input));
+  }
+  return output.index_select(0, at::tensor(readable, at::kLong));
+}
+
 struct Answers {
   std::vector<std::string> names;   ///< of the images that could be read
   std::vector<at::Tensor> outputs;  ///< a row for each of them
@@ -156,8 +169,10 @@ Answers predict_images(const PredictCommand& command, const program::Model& mode
     for (const int64_t row : readable) answers.names.push_back(stream.images().name(batch.begin + row));
     parts.resize(outputs.size());
     for (size_t i = 0; i < outputs.size(); ++i) {
-      const bool all = static_cast<int64_t>(readable.size()) == batch.size();
-      parts[i].push_back(all ? outputs[i] : outputs[i].index_select(0, at::tensor(readable, at::kLong)));
+      if (static_cast<int64_t>(readable.size()) < batch.size()) {
+        outputs[i] = rows_of(outputs[i], readable, batch.size(), command.input);
+      }
+      parts[i].push_back(outputs[i]);
     }
   }
   if (answers.names.empty()) {

@@ -59,15 +59,6 @@ struct PruneCommand {
   std::string output;
 };
 
-/// Words that may be lists, as prunex train has them.
-std::vector<std::string> without_commas(const std::vector<std::string>& lists) {
-  std::vector<std::string> words;
-  for (const auto& list : lists) {
-    for (auto& word : text::split(list)) words.push_back(std::move(word));
-  }
-  return words;
-}
-
 prune::LayerRatio parse_layer_ratio(const std::string& text) {
   const auto ratio = text::assignment_in(text);
   if (ratio) return {ratio->first, ratio->second};
@@ -96,9 +87,9 @@ void describe_plan(text::OptionList& list, PruneCommand& command) {
            "keep multiples of so many channels; 1 = any number");
   list.add("max-ratio", number(limits.max_ratio, {.least = 0, .most = 1, .wanted = "a share in [0, 1]"}),
            "largest share of a group's units to remove");
-  list.add("layer-ratio", text::texts(command.layer_ratios),
+  list.add("layer-ratio", text::text_lists(command.layer_ratios),
            "NAME=R: another ratio for these layers; NAME may hold * and ?");
-  list.add("ignore", text::texts(limits.ignore), "layers whose outputs stay; names may hold * and ?");
+  list.add("ignore", text::text_lists(limits.ignore), "layers whose outputs stay; names may hold * and ?");
   list.add("heads", flag(command.groups.heads), "attention loses whole heads instead of equal positions of all heads");
   list.add("statistics", flag(command.groups.statistics),
            "remove units that a norm, mean or maximum is taken over, too: it changes what the others become");
@@ -166,9 +157,7 @@ prune::PlanOptions plan_options(const PruneCommand& command) {
   if (command.tp_compat && command.ratio && command.limits.max_ratio < 1) {
     throw std::invalid_argument("`max_ratio`: `tp_compat` has no such limit on a `ratio`");
   }
-  options.limits.ignore = without_commas(command.limits.ignore);
-  for (const auto& text : without_commas(command.layer_ratios))
-    options.limits.ratios.push_back(parse_layer_ratio(text));
+  for (const auto& text : command.layer_ratios) options.limits.ratios.push_back(parse_layer_ratio(text));
   return options;
 }
 

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -349,11 +350,20 @@ void refuse_other_directory(const TrainOptions& options, const char* option, con
                                           options.run_dir, option, directory));
 }
 
+std::set<std::string> given_in(const text::OptionList& list) {
+  std::set<std::string> given;
+  for (const auto& option : list.all()) {
+    if (option.given) given.insert(option.name);
+  }
+  return given;
+}
+
 /// What files and presets say beside the command line; returns the resolved configuration.
 std::string complete(text::OptionList& list, TrainCommand& command) {
   auto& options = command.options;
   std::string saved, of_run;  // of the run that is to go on
   if (!command.config.empty()) apply_file(list, "train", "config", command.config);
+  const auto asked = given_in(list);
   if (!options.resume.empty()) {
     refuse_other_directory(options, "resume", options.resume);
     saved = apply_directory(list, "resume", of_run = options.resume);
@@ -368,6 +378,9 @@ std::string complete(text::OptionList& list, TrainCommand& command) {
     options.resume.clear();  // a rank of a run that was gone on with, come back
     options.resume_exchange = 0;
     list.find("resume-exchange")->given = false;
+  }
+  for (auto& option : list.all()) {  // whatever a run was begun with, it goes on
+    if (option.given && !asked.contains(option.name)) option.is_kept = true;
   }
   train::apply_preset(list, options);
   list.check();  // what was said, before what the strategy adds

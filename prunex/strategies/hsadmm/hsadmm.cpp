@@ -284,6 +284,8 @@ void Hsadmm::finish() {
 }
 
 std::unique_ptr<Strategy> make_hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options) {
+  const bool shares = options.consensus.flat || ranks.layout.world_size() > ranks.layout.nodes();
+  if (shares || !options.masks.groups.empty()) expect_rows(replica.weights.params);
   return std::make_unique<Hsadmm>(replica, ranks, std::move(options));
 }
 

@@ -49,7 +49,6 @@ void check(const HsadmmOptions& options, const TensorDict& params) {
                     name_of(options.exchange.payload)));
   }
   expect_usable(params, options.exchange.payload);
-  expect_rows(params);
   sparsity::check_groups(options.masks.groups, params);
 }
 

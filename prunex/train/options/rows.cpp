@@ -205,8 +205,7 @@ void describe_run(OptionList& list, TrainOptions& o) {
   list.add("log",
            text::choice(o.log,
                         {{"plain", LogForm::kPlain}, {"timestamps", LogForm::kTimestamps}, {"json", LogForm::kJson}}),
-           "form of the progress: lines, lines with the time, or JSON objects",
-           {{"", [&o] { return o.quiet ? "with `quiet` there is no progress" : ""; }}})
+           "form of the progress: lines, lines with the time, or JSON objects")
       .circumstance();
 }
 

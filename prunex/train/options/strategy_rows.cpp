@@ -106,7 +106,9 @@ struct Conditions {
   Condition outer_step() const {
     return of("an outer step", [](const TrainOptions& all) {
       if (!facts_of(all.strategy).weights_alone()) return all.strategy + " has no outer step";
-      return has_outer_step(all) ? "" : all.strategy + " has no outer step without `outer_from`";
+      if (has_outer_step(all)) return std::string();
+      if (all.outer_from == 0) return std::string("`outer_from` 0 waits for a freeze, which does not come");
+      return all.strategy + " has no outer step without `outer_from`";
     });
   }
 };
