@@ -99,4 +99,16 @@ std::vector<Limit> limits_of(const Analysis& analysis, const LimitOptions& optio
   return limits;
 }
 
+std::vector<bool> ignored_groups(const Analysis& analysis, const std::vector<std::string>& patterns) {
+  const auto& groups = analysis.groups();
+  std::vector<Limit> limits;
+  for (const DependencyGroup& group : groups) limits.push_back(limit_of(group, analysis, {}));
+  std::vector<bool> ignored(groups.size());
+  for (const std::string& pattern : patterns) {
+    for_matches("`ignore`", pattern, groups, limits,
+                [&](const Limit& limit) { ignored[&limit - limits.data()] = true; });
+  }
+  return ignored;
+}
+
 }  // namespace prunex::prune

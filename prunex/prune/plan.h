@@ -48,6 +48,9 @@ struct Limit {
 /// std::invalid_argument.
 std::vector<Limit> limits_of(const channels::Analysis& analysis, const LimitOptions& options);
 
+/// Which of analysis.groups() these patterns name. Throws as limits_of().
+std::vector<bool> ignored_groups(const channels::Analysis& analysis, const std::vector<std::string>& patterns);
+
 /// Least number of units whose channels are a multiple of `round_to`, as in LimitOptions, in every layer that makes
 /// or reads them.
 int64_t multiple_of(const channels::DependencyGroup& group, const channels::Analysis& analysis, int64_t round_to);

@@ -8,10 +8,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <stdexcept>
 #include <string>
 
 #include "prunex/program/program.h"
+#include "prunex/prune/plan.h"
 #include "prunex/prune/words.h"
 
 namespace prunex::prune {
@@ -144,14 +146,24 @@ bool Regularizer::is_of_scales() const {
 }
 
 void Regularizer::find_groups(const channels::Analysis& analysis) {
+  std::set<std::string> spared, spared_weights;
+  const std::vector<bool> ignored = ignored_groups(analysis, options_.ignore);
+  for (size_t i = 0; i < ignored.size(); ++i) {
+    if (!ignored[i]) continue;
+    spared.insert(analysis.groups()[i].name);
+    for (const auto& slice : analysis.groups()[i].slices) spared_weights.insert(slice.tensor);
+  }
   groups_ = analysis.removable();
+  std::erase_if(groups_, [&](const auto& group) { return spared.contains(group.name); });
   importance_ = make_importance(scores_for(options_.penalty), analysis.graph());
   weights_.clear();
   for (const auto& [name, role] : analysis.roles()) {
     const bool carries = is_of_scales()
                              ? role.kind == channels::WeightKind::kBatchNorm
                              : role.kind != channels::WeightKind::kBias && role.kind != channels::WeightKind::kOther;
-    if (carries) weights_.push_back(name);
+    const bool is_spared =
+        is_of_scales() && spared_weights.contains(name);  // of others, groups_ say what is left alone
+    if (carries && !is_spared) weights_.push_back(name);
   }
 }
 

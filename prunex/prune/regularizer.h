@@ -38,6 +38,7 @@ struct RegularizerOptions {
   double strength = 5e-4;  ///< kGroupLasso, 0: chosen at the first refresh, so that the penalty is `loss_share` of all
   double growth = 1e-4;    ///< kGrowing: of the weakest unit, per epoch
   double loss_share = 0.2;
+  std::vector<std::string> ignore = {};  ///< groups without a penalty, as LimitOptions have them
   double first_loss = 0;  ///< cross-entropy of an untrained network, for loss_share: ln of the number of classes
 };
 

@@ -331,7 +331,7 @@ class Sparsifier:
 
 
 def sparsify(model: nn.Module, example: Any, penalty: str = "group_norm", *, strength: float | None = None,
-             growth: float | None = None) -> Sparsifier:
+             growth: float | None = None, ignore: Sequence[str | nn.Module] = ()) -> Sparsifier:
     """Sparse training: drives whole units towards zero, so that prune() costs little afterwards.
 
         penalties = prunex.sparsify(model, images[:1])
@@ -351,7 +351,8 @@ def sparsify(model: nn.Module, example: Any, penalty: str = "group_norm", *, str
     True
 
     penalty: bn_scale, group_bn_scale, group_norm, growing or group_lasso (docs/pruning.md); strength: without, what is
-    usual for it; growth: of growing, per epoch, 1e-4 unless told.
+    usual for it; growth: of growing, per epoch, 1e-4 unless told; ignore: layers whose outputs get no penalty, as
+    prune() has it.
     """
     if penalty not in (known := library.penalties()):
         raise ValueError(f"`penalty`: got {penalty!r}, wanted one of {', '.join(known)}")
@@ -361,9 +362,10 @@ def sparsify(model: nn.Module, example: Any, penalty: str = "group_norm", *, str
     if growth is not None and penalty != "growing":
         raise ValueError(f"`growth`: has no effect with {penalty}; it is of growing")
     growth = _arguments.number("growth", 1e-4 if growth is None else growth)
-    network = library.Network(*_file_of(model, example))
     plain = _modules.plain(model)
+    ignored = _patterns(ignore, plain)
+    network = library.Network(*_file_of(model, example))
     try:
-        return Sparsifier(plain, library.Penalties(network, penalty, strength, growth))
+        return Sparsifier(plain, library.Penalties(network, penalty, strength, growth, ignored))
     except ValueError as error:
         raise ValueError(str(error).replace("`sparse`", "`penalty`")) from None

@@ -198,8 +198,9 @@ nb::tuple size_of(const prune::Size& size) {
 /// The penalties of sparse training on the gradients of a module.
 class Penalties {
  public:
-  Penalties(const Network& network, const std::string& penalty, std::optional<double> strength, double growth)
-      : regularizer_(options_of(penalty, strength, growth), network.analysis()) {}
+  Penalties(const Network& network, const std::string& penalty, std::optional<double> strength, double growth,
+            std::vector<std::string> ignore)
+      : regularizer_(options_of(penalty, strength, growth, std::move(ignore)), network.analysis()) {}
 
   void refresh(const nb::dict& params, double epochs) {
     const Weights weights{dictionary_of(params), TensorDict()};
@@ -216,14 +217,17 @@ class Penalties {
   }
 
  private:
-  static prune::RegularizerOptions options_of(const std::string& penalty, std::optional<double> strength,
-                                              double growth) {
+  static prune::RegularizerOptions options_of(const std::string& penalty, std::optional<double> strength, double growth,
+                                              std::vector<std::string> ignore) {
     const auto kind = prune::penalty_named(penalty);
     if (kind == prune::Penalty::kNone) throw std::invalid_argument("`penalty`: got none, which adds nothing");
     if (kind == prune::Penalty::kGroupLasso && !strength) {
       throw std::invalid_argument("`strength`: got none, group_lasso has no usual one");
     }
-    return {.penalty = kind, .strength = strength.value_or(prune::usual_strength(kind)), .growth = growth};
+    return {.penalty = kind,
+            .strength = strength.value_or(prune::usual_strength(kind)),
+            .growth = growth,
+            .ignore = std::move(ignore)};
   }
 
   static TensorDict dictionary_of(const nb::dict& params) { return python::dictionary_of(params); }
@@ -330,8 +334,8 @@ void bind_results(nb::module_& module) {
 
 void bind_penalties(nb::module_& module) {
   nb::class_<Penalties>(module, "Penalties")
-      .def(nb::init<const Network&, const std::string&, std::optional<double>, double>(), nb::arg("network"),
-           nb::arg("penalty"), nb::arg("strength").none(), nb::arg("growth"))
+      .def(nb::init<const Network&, const std::string&, std::optional<double>, double, std::vector<std::string>>(),
+           nb::arg("network"), nb::arg("penalty"), nb::arg("strength").none(), nb::arg("growth"), nb::arg("ignore"))
       .def("refresh", &Penalties::refresh,
            nb::sig("def refresh(self, params: dict[str, torch.Tensor], epochs: float) -> None"))
       .def("add_to_gradients", &Penalties::add_to_gradients,

@@ -64,6 +64,16 @@ def test_layers_that_do_not_train_get_no_penalty(penalty):
     penalties.refresh()
 
 
+def test_ignored_layers_get_no_penalty():
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 6, 3), nn.ReLU(), nn.Conv2d(6, 4, 3))
+    net(X).square().mean().backward()
+    before = [p.grad.clone() for p in net.parameters()]
+    with pytest.raises(ValueError, match="no channels that could be removed"):
+        prunex.sparsify(net, X, ignore=[net[0], "2"])
+    prunex.sparsify(net, X, ignore=[net[0]])()
+    assert torch.equal(net[0].weight.grad, before[0]) and not torch.equal(net[2].weight.grad, before[2])
+
+
 def test_penalties_grow_from_nothing():
     net = small_network()
     penalties = prunex.sparsify(net, X, "growing", strength=0, growth=0.1)

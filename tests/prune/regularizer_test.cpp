@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 #include <stdexcept>
+#include <string>
 
 #include "prunex/channels/analysis.h"
 #include "prunex/models/models.h"
@@ -140,6 +142,30 @@ TEST(Regularizer, GroupLassoTakesItsShareOfTheFirstLoss) {
     for (const double score : scores) norms += std::sqrt(score);
   }
   EXPECT_NEAR(strength * norms / (strength * norms + std::log(10.0)), 0.2, 1e-12);
+}
+
+// Elsewhere penalties add as much as otherwise, bit for bit.
+TEST(Regularizer, AddsNothingForIgnoredLayers) {
+  const auto model = network();
+  const auto& params = model.weights.params;
+  const std::string ignored = "layer1.0.conv1";
+  const std::set<std::string> of_group{ignored + ".weight", "layer1.0.bn1.weight", "layer1.0.bn1.bias",
+                                       "layer1.0.conv2.weight"};
+  for (const Penalty penalty :
+       {Penalty::kBnScale, Penalty::kGroupBnScale, Penalty::kGroupNorm, Penalty::kGrowing, Penalty::kGroupLasso}) {
+    const auto whole = added(refreshed({.penalty = penalty, .strength = 0.01}, model), params);
+    const auto some = added(refreshed({.penalty = penalty, .strength = 0.01, .ignore = {ignored}}, model), params);
+    EXPECT_GT(whole["layer1.0.bn1.weight"].count_nonzero().item<int64_t>(), 0);
+    EXPECT_EQ(some["layer1.0.bn1.weight"].count_nonzero().item<int64_t>(), 0);
+    const bool of_scales = penalty == Penalty::kBnScale || penalty == Penalty::kGroupBnScale;
+    EXPECT_EQ(at::equal(whole[ignored + ".weight"], some[ignored + ".weight"]), of_scales);
+    for (const auto& item : whole) {
+      if (of_group.contains(item.key())) continue;
+      EXPECT_TRUE(at::equal(item.value(), some[item.key()])) << item.key();
+    }
+  }
+  EXPECT_THAT([&] { refreshed({.penalty = Penalty::kGroupNorm, .ignore = {"nothing"}}, model); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("`ignore` nothing: no group or layer")));
 }
 
 TEST(Regularizer, GroupLassoWithNothingToChooseItsStrengthByIsRefused) {

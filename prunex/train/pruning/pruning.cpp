@@ -128,12 +128,14 @@ namespace {
 
 const std::string kPrefix = "sparse/";  // in checkpoints
 
-prune::RegularizerOptions regularizer_options(const SparseOptions& sparse, int64_t classes) {
+prune::RegularizerOptions regularizer_options(const TrainOptions& options, int64_t classes) {
+  const SparseOptions& sparse = options.sparse;
   const auto penalty = prune::penalty_named(sparse.penalty);
   return {.penalty = penalty,
           .strength = sparse.strength.value_or(prune::usual_strength(penalty)),
           .growth = sparse.growth,
           .loss_share = sparse.loss_share,
+          .ignore = options.pruning.plan.limits.ignore,
           .first_loss = std::log(static_cast<double>(classes))};
 }
 
@@ -146,7 +148,7 @@ SparseTraining::SparseTraining(const TrainOptions& options, const RunLength& len
       overlap_(options.overlap),
       length_(length),
       strength_(weight_beside_momentum(options)),
-      regularizer_(regularizer_options(options.sparse, classes), analysis) {}
+      regularizer_(regularizer_options(options, classes), analysis) {}
 
 void SparseTraining::save(TensorDict& state) const {
   for (const auto& item : regularizer_.state()) state.insert(kPrefix + item.key(), item.value());
