@@ -44,8 +44,7 @@ void check(const HsadmmOptions& options, const TensorDict& params) {
   }
   if (options.consensus.flat && options.exchange.payload != Payload::kFp32) {
     throw std::invalid_argument(
-        fmt::format("`payload`: got {}, the flat form knows no nodes to round between: wanted "
-                    "fp32",
+        fmt::format("`payload`: got {}, the flat form knows no nodes to round between: wanted fp32",
                     name_of(options.exchange.payload)));
   }
   expect_usable(params, options.exchange.payload);

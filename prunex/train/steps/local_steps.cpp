@@ -107,8 +107,7 @@ at::Tensor LocalSteps::gradients() {
 }
 
 void LocalSteps::set_numbers(const strategies::LocalTerms& terms, const OptimizerOptions& options) {
-  Replica& replica = network_.replica();
-  ++replica.updates;
+  const Replica& replica = network_.replica();
   if (!numbers_.rate.defined() || numbers_.rho1.defined() == terms.rho1.empty() || rho1_.size() != terms.rho1.size()) {
     numbers_ = numbers_of(replica, terms, options);
   } else {
@@ -126,6 +125,7 @@ at::Tensor LocalSteps::step(const strategies::LocalTerms& terms, const Optimizer
     optimizer_step(replica, terms, options);
     return loss;
   }
+  ++replica.updates;  // a graph's update does not count itself
   set_numbers(terms, options);
   std::vector<const TensorDict*> more{&terms.anchor, &terms.masks};
   for (const auto& state : replica.optimizer) more.push_back(&state.value());
