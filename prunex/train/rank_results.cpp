@@ -205,6 +205,7 @@ void RankTrainer::ship(const program::Model& compact, const sparsity::Cut& cut) 
   const Answers answered = answers(model.program, model.weights, data_.test, *ranks_.world);
   if (shipped) io::write_file_atomically(run_->directory() + "/answers.json", answers_json(answered, data_.test));
   summary_.accuracy_compact = answered.accuracy();
+  summary_.top5_accuracy = answered.top5_accuracy();
 }
 
 }  // namespace prunex::train

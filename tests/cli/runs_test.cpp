@@ -260,6 +260,7 @@ TEST(Eval, ScoresTheShippedModelAsTheRunDid) {
   EXPECT_EQ(text_of(scratch / "answers.json"), text_of(scratch / "run/answers.json"));
   const json score = json::parse(text_of(scratch / "score.json"));
   EXPECT_EQ(score["accuracy"], summary["accuracy_compact"]);
+  EXPECT_EQ(score.at("top5_accuracy"), summary.at("top5_accuracy"));
   EXPECT_NEAR(score["loss"].get<double>(), summary["loss"].get<double>(), 1e-4);
   EXPECT_EQ(score["parameters"], summary["parameters_compact"]);
   EXPECT_EQ(score["macs"], summary["macs_compact"]);

@@ -45,7 +45,7 @@ std::string report_of(const Scratch& scratch) {
 
 void write_everything(const std::string& directory) {
   write_text(directory + "/structure.json", R"({"groups": [{"name": "layer1.0.conv1", "size": 4, "kept": [0, 3]}]})");
-  write_text(directory + "/answers.json", R"({"classes": ["cat", "<dog>", "x"], "top_5": 0.97,
+  write_text(directory + "/answers.json", R"({"classes": ["cat", "<dog>", "x"], "top5_accuracy": 0.97,
     "mistakes": [{"image": 3, "label": 0, "answer": 1, "confidence": 0.5, "file": "a&b.jpg", "png": "iVBORw0KGgo="}],
     "counts": [[0, 0, 7], [0, 1, 2], [1, 0, 3], [1, 1, 1]]})");
   write_text(directory + "/trace.json", R"({"traceEvents": [{"name": "process_name", "ph": "M", "pid": 0, "tid": 0},

@@ -59,6 +59,7 @@ TEST(Answers, CountWhatEveryImageIsTakenFor) {
   EXPECT_EQ(all.images(), 300);
   EXPECT_EQ(all.in_top_5, in_top_5);
   EXPECT_LT(all.in_top_5, 300);
+  EXPECT_EQ(all.top5_accuracy(), static_cast<double>(in_top_5) / 300);
   ASSERT_EQ(static_cast<int64_t>(all.mistakes.size()), wrong);
   EXPECT_NEAR(all.mistakes.front().confidence, worst, 1e-6);
   for (size_t i = 1; i < all.mistakes.size(); ++i) {
@@ -79,7 +80,7 @@ TEST(Answers, AgreeWithTheScore) {
   const Evaluation score = evaluate(model.program, model.weights, images);
   EXPECT_DOUBLE_EQ(all.accuracy(), score.accuracy);
   EXPECT_NEAR(all.loss, score.loss, 1e-6);
-  EXPECT_EQ(all.top_5(), 1);  // of five classes
+  EXPECT_FALSE(all.top5_accuracy());  // of five classes
 }
 
 TEST(Answers, OfAllRanksTogetherAreThoseOfOne) {

@@ -108,9 +108,9 @@ int run_eval(const EvalCommand& command) {
   const int64_t batch_size = std::min(model.program.graph().batch_of(command.batch_size), test.size());
   const double milliseconds = train::milliseconds_per_batch(model.program, model.weights, test, batch_size);
   const int64_t parameters = program::parameter_count(model.weights), macs = program::macs(model.program.graph());
-  const bool has_top_5 = test.classes > train::kTopAnswers;
+  const auto top5 = answers.top5_accuracy();
   fmt::print("accuracy {:.2f} %{}  loss {:.4f}  parameters {}  MACs {:.2f} M  {:.2f} ms per batch of {}  on {}\n",
-             100 * answers.accuracy(), has_top_5 ? fmt::format("  top-5 {:.2f} %", 100 * answers.top_5()) : "",
+             100 * answers.accuracy(), top5 ? fmt::format("  top-5 {:.2f} %", 100 * *top5) : "",
              answers.loss, parameters, static_cast<double>(macs) / 1e6, milliseconds, batch_size,
              name_of_images(command.data));
   if (!command.answers.empty()) io::write_file_atomically(command.answers, train::answers_json(answers, test));
@@ -118,7 +118,7 @@ int run_eval(const EvalCommand& command) {
   nlohmann::ordered_json json{
       {"accuracy", answers.accuracy()},         {"loss", answers.loss},    {"parameters", parameters}, {"macs", macs},
       {"milliseconds_per_batch", milliseconds}, {"batch_size", batch_size}};
-  if (has_top_5) json["top_5"] = answers.top_5();
+  if (top5) json["top5_accuracy"] = *top5;
   io::write_file_atomically(command.json, json.dump(2) + "\n");
   return 0;
 }

@@ -147,7 +147,8 @@ double Answers::accuracy() const {
   return static_cast<double>(right) / static_cast<double>(images());
 }
 
-double Answers::top_5() const {
+std::optional<double> Answers::top5_accuracy() const {
+  if (outputs <= kTopAnswers) return {};
   return static_cast<double>(in_top_5) / static_cast<double>(images());
 }
 
@@ -169,7 +170,7 @@ Answers answers(const program::Program& program, const Weights& weights, const d
 
 std::string answers_json(const Answers& answers, const data::Dataset& dataset) {
   nlohmann::ordered_json json{{"images", answers.images()}, {"accuracy", answers.accuracy()}, {"loss", answers.loss}};
-  if (dataset.classes > kTopAnswers) json["top_5"] = answers.top_5();
+  if (const auto top5 = answers.top5_accuracy()) json["top5_accuracy"] = *top5;
   auto names = data::names_or_numbers(dataset.class_names, dataset.classes);
   for (auto output = static_cast<int64_t>(names.size()); output < answers.outputs; ++output) {
     names.push_back(std::to_string(output));

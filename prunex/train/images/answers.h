@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,7 +36,8 @@ struct Answers {
 
   int64_t images() const;
   double accuracy() const;
-  double top_5() const;
+  /// Labels among the five largest logits, 0 … 1; nothing where there are no more than five outputs.
+  std::optional<double> top5_accuracy() const;
 };
 
 inline constexpr int64_t kMostMistakes = 24;
@@ -48,9 +50,8 @@ Answers answers(const program::Program& program, const Weights& weights, const d
 Answers answers(const program::Program& program, const Weights& weights, const data::Dataset& dataset,
                 comm::Communicator& world);
 
-/// {"images", "accuracy", "loss", "top_5", "classes": [names], "counts": [[label, answer, images], …], "mistakes":
-/// [{"image", "label", "answer", "confidence", "file", "png"}]}: what is empty is left out, top_5 where there are no
-/// more than five classes.
+/// {"images", "accuracy", "loss", "top5_accuracy", "classes": [names], "counts": [[label, answer, images], …],
+/// "mistakes": [{"image", "label", "answer", "confidence", "file", "png"}]}: what is empty is left out.
 std::string answers_json(const Answers& answers, const data::Dataset& dataset);
 
 }  // namespace prunex::train

@@ -320,6 +320,7 @@ std::string to_json(const Summary& summary) {
                     {"loss", summary.loss},
                     {"accuracy", summary.accuracy},
                     {"accuracy_compact", summary.accuracy_compact}};
+  if (summary.top5_accuracy) json["top5_accuracy"] = *summary.top5_accuracy;
   for (const auto& [bytes, ready] : summary.buckets) json["buckets"].push_back({{"bytes", bytes}, {"ready", ready}});
   if (summary.partition) {
     json["accuracy_by_node"] = summary.partition->accuracy_by_node;
