@@ -93,8 +93,8 @@ Figure answers_figure(const Task& task) {
     const Run* run = with_answers(variant);
     if (run == nullptr || figure.drawings.size() == kMostMatrices) continue;
     const Answers& answers = *run->answers;
-    const auto title =
-        title_of(variant, *run) + (answers.top_5 ? ", among its first five " + percent(*answers.top_5) : "");
+    const auto title = title_of(variant, *run) +
+                       (answers.top5_accuracy ? ", among its first five " + percent(*answers.top5_accuracy) : "");
     if (answers.classes.size() <= kMostClasses) {
       figure.drawings.push_back(draw_matrix(title, answers.classes, shares_of(answers)));
     }

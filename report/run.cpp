@@ -221,7 +221,8 @@ Answers::Mistake parse_mistake(const json& mistake, size_t classes) {
 }
 
 Answers parse_answers(const json& file) {
-  Answers answers{.classes = required<std::vector<std::string>>(file, "classes"), .top_5 = maybe(file, "top_5")};
+  Answers answers{.classes = required<std::vector<std::string>>(file, "classes"),
+                  .top5_accuracy = maybe(file, "top5_accuracy")};
   const auto classes = static_cast<int64_t>(answers.classes.size());
   each(file, "counts", [&](const json& count) {
     const auto numbers = count.get<std::vector<int64_t>>();

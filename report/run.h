@@ -131,7 +131,7 @@ struct Answers {
   std::vector<std::string> classes;  ///< their names
   std::vector<Count> counts;
   std::vector<Mistake> mistakes;
-  std::optional<double> top_5;  ///< absent where there are no more than five classes
+  std::optional<double> top5_accuracy;  ///< absent where there are no more than five classes
 };
 
 /// One phase of one rank, from trace.json.

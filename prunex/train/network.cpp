@@ -48,7 +48,8 @@ void rescale_kernels(TensorDict& params, const sparsity::Cut& cut) {
 
 /// The network as narrow as the product of the run that wrote the file, with fresh weights.
 program::Model narrowed(program::Model model, const std::string& path) {
-  const sparsity::Cut cut = parse_structure(text::read_file(path, kLargestStructure)).cut;
+  const Structure structure = parse_structure(text::read_file(path, kLargestStructure));
+  const sparsity::Cut& cut = structure.cut;
   for (const auto& [name, shape] : sparsity::shapes_of(model.weights)) {
     const auto kept = cut.tensors.find(name);
     if (kept != cut.tensors.end() && kept->second.shape == shape) continue;
@@ -56,7 +57,7 @@ program::Model narrowed(program::Model model, const std::string& path) {
         fmt::format("of another network: '{}' is [{}] in this one", name, fmt::join(shape, ", ")));
   }
   if (cut.empty()) throw std::invalid_argument("nothing was cut there: without `widths` the network is the same");
-  model.program = channels::cut_program(model.program, cut);
+  model.program = channels::cut_program(channels::Analysis(model.program, structure.groups), cut);
   sparsity::apply_cut(model.weights, cut);
   rescale_kernels(model.weights.params, cut);
   return model;

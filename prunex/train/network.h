@@ -51,6 +51,7 @@ class TrainedNetwork {
   const program::Graph& graph() const { return program_.graph(); }
   /// Of the network as it is now: made anew when it is first asked for after a cut.
   const channels::Analysis& analysis() const;
+  const channels::GroupOptions& group_options() const { return group_options_; }
   Replica& replica() { return replica_; }
   const Replica& replica() const { return replica_; }
   const prune::Size& size() const { return size_; }

@@ -107,14 +107,19 @@ std::string structure_json(const Structure& structure) {
   Json tensors = Json::object(), groups = Json::array();
   for (const auto& [name, tensor] : structure.cut.tensors) tensors[name] = to_json(tensor);
   for (const sparsity::GroupCut& group : structure.cut.groups) groups.push_back(to_json(group));
-  return text::json_text(
-      Json{{"model", structure.model}, {"input", structure.input}, {"tensors", tensors}, {"groups", groups}});
+  Json json{{"model", structure.model}, {"input", structure.input}};
+  if (structure.groups.heads) json["heads"] = true;
+  if (structure.groups.statistics) json["statistics"] = true;
+  json["tensors"] = std::move(tensors);
+  json["groups"] = std::move(groups);
+  return text::json_text(json);
 }
 
 Structure parse_structure(const std::string& text) {
   try {
     const auto json = text::parse_json(text);
     Structure structure{json.at("model"), json.at("input").get<Positions>(), {}};
+    structure.groups = {.statistics = json.value("statistics", false), .heads = json.value("heads", false)};
     for (const auto& [name, tensor] : json.at("tensors").items()) {
       structure.cut.tensors[name] = parse_tensor(tensor);
     }

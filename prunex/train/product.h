@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "prunex/channels/analysis.h"
 #include "prunex/data/description.h"
 #include "prunex/program/program.h"
 #include "prunex/prune/pruner.h"
@@ -28,14 +29,16 @@ struct Structure {
   std::string model;           ///< `model` of the original network: a built-in name or a file
   std::vector<int64_t> input;  ///< 1 x C x H x W
   sparsity::Cut cut;
+  channels::GroupOptions groups{};  ///< with which the network was analysed
 };
 
 /// 1 x C x H x W of a program's images.
 std::vector<int64_t> input_shape(const program::Graph& graph);
 
-/// {"model", "input": [1, C, H, W], "tensors": {NAME: {"shape": [original], "kept": {"0": [positions], …}}},
-/// "groups": [{"name", "size", "kept": [units], "at": {"tensor", "axis", "index"}}]}: an axis that kept everything and
-/// the index of a slice that is the identity are left out.
+/// {"model", "input": [1, C, H, W], "heads", "statistics", "tensors": {NAME: {"shape": [original], "kept": {"0":
+/// [positions], …}}}, "groups": [{"name", "size", "kept": [units], "at": {"tensor", "axis", "index"}}]}: an axis that
+/// kept everything, the index of a slice that is the identity, and `heads` and `statistics` that are false are left
+/// out.
 std::string structure_json(const Structure& structure);
 
 /// The inverse. Anything else throws std::invalid_argument.

@@ -194,7 +194,8 @@ void RankTrainer::ship(const program::Model& compact, const sparsity::Cut& cut) 
   if (run_->writes()) {
     if (const auto problem = run_->problem(); !problem.empty()) throw std::runtime_error(problem);
     write_product(run_->directory(), compact, images_.description);
-    write_structure(run_->directory(), {options_.model, input_shape(compact.program.graph()), cut});
+    write_structure(run_->directory(),
+                    {options_.model, input_shape(compact.program.graph()), cut, network_.group_options()});
     shipped = on_device(read_product(run_->directory()), ranks_.device);
     const auto hash = [](const Weights& weights) { return hash_of(weights.params, weights.buffers); };
     if (hash(shipped->weights) != hash(compact.weights)) {

@@ -31,6 +31,10 @@ class Cut:
     @staticmethod
     def of_values(values: dict[str, dict[str, tuple[object, ...]]]) -> Cut: ...
 
+    @staticmethod
+    def of_structure(text: str) -> tuple[Cut, bool, bool]:
+        """Of the text of a structure.json; and its `heads` and `statistics`."""
+
 class RoundedBucket:
     def __init__(self, gradients: Sequence[torch.Tensor], payload: str, ranks: Ranks) -> None: ...
 

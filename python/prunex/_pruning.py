@@ -81,6 +81,7 @@ class Pruned:
 
 
 Scorer = Callable[[Group, Mapping[str, Tensor]], Tensor]
+Cut = library.Cut | dict[str, Any] | str | os.PathLike[str]
 
 
 def _scores_by(importance: Scorer, network: library.Network, tensors: Mapping[str, Tensor]) -> list[list[float]]:
@@ -132,20 +133,19 @@ def _of_weights(evidence: Mapping[str, Tensor], tensors: Mapping[str, Tensor], s
 
 
 def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs: float | None = None,
-          parameters: float | None = None, speed_up: float | None = None, cut: library.Cut | None = None,
-          importance: str | Scorer = "l2",
-          evidence: Mapping[str, Tensor] | None = None, reduction: str | None = None, normalizer: str | None = None,
-          scope: str = "local", steps: int = 1, round_to: int = 1, max_ratio: float = 1.0,
-          layer_ratio: Mapping[str, float] | None = None, ignore: Sequence[str | nn.Module] = (),
-          heads: bool = False, statistics: bool = False, seed: int = 0,
+          parameters: float | None = None, speed_up: float | None = None, cut: Cut | None = None,
+          importance: str | Scorer = "l2", evidence: Mapping[str, Tensor] | None = None, reduction: str | None = None,
+          normalizer: str | None = None, scope: str = "local", steps: int = 1, round_to: int = 1,
+          max_ratio: float = 1.0, layer_ratio: Mapping[str, float] | None = None,
+          ignore: Sequence[str | nn.Module] = (), heads: bool = False, statistics: bool = False, seed: int = 0,
           optimizer: torch.optim.Optimizer | None = None) -> Pruned:
     """Makes a network physically smaller: a module in place, with its attributes and, if one is given, the optimizer's
     state; of an exported program or a .pt2 file a new program.
 
     One target: ratio, the share of the units of every group that goes; macs or parameters, what is left at most, as a
-    share or a count; speed_up, multiply-accumulates before over after; or cut, what an equal network has lost: that of
-    a `Pruned` or a strategy, for loading its state_dict(); it can be pickled, and wants `heads` and `statistics` as
-    then. importance: l1, l2, bn_scale, lamp, fpgm, random, taylor, hessian, obdc, activation; or a function of (group,
+    share or a count; speed_up, multiply-accumulates before over after; or cut, what an equal network has lost, for
+    loading its weights: the folder of a run or of `prunex prune`, or its structure.json; or the cut of a `Pruned` or a
+    strategy, which can be pickled, or its values(), with `heads` and `statistics` as then. importance: l1, l2, bn_scale, lamp, fpgm, random, taylor, hessian, obdc, activation; or a function of (group,
     tensors by name) with one score per unit, of which the lowest go. evidence: by parameter, what taylor (without:
     `.grad`), hessian, obdc and activation look at. scope: local, isomorphic or global, which units are compared. steps:
     scores anew in each. round_to: channels that are left are multiples of it. max_ratio: largest share of a group that
@@ -162,8 +162,11 @@ def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs
     Conv2d(3, 4, kernel_size=(3, 3), stride=(1, 1))
     """
     if cut is not None:
-        return _prune_as(cut, model, example, optimizer, heads, statistics, ratio=ratio, macs=macs,
-                         parameters=parameters, speed_up=speed_up)
+        return _prune_as(cut, model, example, optimizer, heads, statistics, ratio=(ratio, None), macs=(macs, None),
+                         parameters=(parameters, None), speed_up=(speed_up, None), importance=(importance, "l2"),
+                         evidence=(evidence, None), reduction=(reduction, None), normalizer=(normalizer, None),
+                         scope=(scope, "local"), steps=(steps, 1), round_to=(round_to, 1), max_ratio=(max_ratio, 1.0),
+                         layer_ratio=(layer_ratio, None), ignore=(tuple(ignore), ()), seed=(seed, 0))
     target, value = _the_one(ratio=ratio, macs=macs, parameters=parameters, speed_up=speed_up)
     steps, seed = _arguments.whole("steps", steps), _arguments.whole("seed", seed, least=0)
     _expect_sense(importance, scope, normalizer, steps=(steps, 1), evidence=(evidence, None),
@@ -208,14 +211,32 @@ def _said_of(groups: Iterable[tuple[str, str, str]]) -> str:
     return f" ({'; '.join(whys[:3])}{'; …' if len(whys) > 3 else ''})" if whys else ""
 
 
-def _prune_as(cut: library.Cut, model: Model, example: Any, optimizer: torch.optim.Optimizer | None, heads: bool,
-              statistics: bool, **targets: float | None) -> Pruned:
-    if not isinstance(cut, library.Cut):
-        raise ValueError(f"`cut`: got a {type(cut).__name__}, wanted that of a Pruned or of a strategy")
-    if given := [name for name, value in targets.items() if value is not None]:
+def _cut_of(cut: Cut, heads: bool, statistics: bool) -> tuple[library.Cut, bool, bool]:
+    """The cut, and how the network was analysed for it: a file says this by itself."""
+    if isinstance(cut, library.Cut):
+        return cut, heads, statistics
+    if isinstance(cut, dict):
+        return library.Cut.of_values(cut), heads, statistics
+    if not isinstance(cut, (str, os.PathLike)):
+        raise ValueError(f"`cut`: got a {type(cut).__name__}, wanted that of a Pruned or of a strategy, its values(), or "
+                         "the path of a structure.json")
+    path = Path(cut, "structure.json") if Path(cut).is_dir() else Path(cut)
+    if given := [name for name, value in (("heads", heads), ("statistics", statistics)) if value]:
+        raise ValueError(f"`{given[0]}`: has no effect beside `cut` {path}, which says it by itself")
+    try:
+        return library.Cut.of_structure(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"`cut` {path}: {error}") from None
+
+
+def _prune_as(cut: Cut, model: Model, example: Any, optimizer: torch.optim.Optimizer | None, heads: bool,
+              statistics: bool, **idle: tuple[Any, Any]) -> Pruned:
+    """idle: what says how to choose, and what it is unless told."""
+    if given := [name for name, (value, usual) in idle.items() if value is not usual and value != usual]:
         raise ValueError(f"`{given[0]}`: has no effect beside `cut`")
+    cut, *how = _cut_of(cut, heads, statistics)
     module = _module_of(model, optimizer)
-    result = library.Network(*_file_of(model, example), heads, statistics).prune_as(cut)
+    result = library.Network(*_file_of(model, example), *how).prune_as(cut)
     if module is None:
         return _report(_program_of(result), result, [])
     try:

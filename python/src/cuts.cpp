@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "prunex/sparsity/cut.h"
+#include "prunex/train/product.h"
 #include "python/src/bindings.h"
 #include "python/src/tensors.h"
 
@@ -47,7 +48,7 @@ nb::dict values_of(const Cut& cut) {
   return values;
 }
 
-Cut cut_of(const nb::dict& values) {
+Cut checked_cut_of(const nb::dict& values) {
   Cut cut;
   for (const auto& [name, value] : nb::cast<nb::dict>(values["tensors"])) {
     const auto tensor = nb::cast<nb::sequence>(value);
@@ -61,6 +62,20 @@ Cut cut_of(const nb::dict& values) {
                                           nb::cast<std::vector<int64_t>>(group[4])}});
   }
   return cut;
+}
+
+Cut cut_of(const nb::dict& values) {
+  try {
+    return checked_cut_of(values);
+  } catch (const std::exception&) {  // a key that is missing, a value of another type
+    throw std::invalid_argument("`cut`: a dictionary that is not a cut's values()");
+  }
+}
+
+/// The cut that a run or `prunex prune` recorded, `heads` and `statistics`.
+nb::tuple cut_of_structure(const std::string& text) {
+  const train::Structure structure = train::parse_structure(text);
+  return nb::make_tuple(structure.cut, structure.groups.heads, structure.groups.statistics);
 }
 
 }  // namespace
@@ -85,7 +100,10 @@ void bind_cuts(nb::module_& module) {
           nb::arg("values"))
       .def("__repr__", [](const Cut& cut) { return fmt::format("<prunex.Cut of {} tensors>", kept_of(cut).size()); })
       .def_static("of_values", &cut_of, nb::arg("values"),
-                  nb::sig("def of_values(values: dict[str, dict[str, tuple[object, ...]]]) -> Cut"));
+                  nb::sig("def of_values(values: dict[str, dict[str, tuple[object, ...]]]) -> Cut"))
+      .def_static("of_structure", &cut_of_structure, nb::arg("text"),
+                  nb::sig("def of_structure(text: str) -> tuple[Cut, bool, bool]"),
+                  "Of the text of a structure.json; and its `heads` and `statistics`.");
 }
 
 }  // namespace prunex::python

@@ -1,6 +1,7 @@
 """prune: modules in place, exported programs and files lose the units that matter least."""
 
 import copy
+import io
 import pickle
 import warnings
 from pathlib import Path
@@ -275,8 +276,40 @@ def test_a_cut_that_was_saved_is_made_again(name):
     assert {id(p) for p in optimizer.param_groups[0]["params"]} == {id(p) for p in again.parameters()}
     with pytest.raises(ValueError, match="`cut`: it is of another network, with a tensor"):
         prunex.prune(small_network(), X, cut=cut)
-    with pytest.raises(ValueError, match="`macs`: has no effect beside `cut`"):
-        prunex.prune(made(), x, cut=cut, macs=0.5)
+    for idle in ({"macs": 0.5}, {"importance": "l1"}, {"ignore": ["0"]}, {"round_to": 8}):
+        with pytest.raises(ValueError, match=f"`{next(iter(idle))}`: has no effect beside `cut`"):
+            prunex.prune(made(), x, cut=cut, **idle)
+    third = made()
+    prunex.prune(third, x, cut=torch.load(saved(cut.values()), weights_only=True))
+    third.load_state_dict(net.state_dict())
+    assert third.eval()(x).equal(net.eval()(x))
+
+
+def saved(values):
+    file = io.BytesIO()
+    torch.save(values, file)
+    file.seek(0)
+    return file
+
+
+@pytest.mark.parametrize("cut, message", [
+    ({"tensors": {}}, "`cut`: a dictionary that is not a cut's values"),
+    ({"tensors": {"0.weight": 3}, "groups": {}}, "`cut`: a dictionary that is not a cut's values"),
+    (3, "`cut`: got a int, wanted that of a Pruned or of a strategy, its values.., or the path of a structure.json"),
+])
+def test_what_is_no_cut_is_refused(cut, message):
+    with pytest.raises(ValueError, match=message):
+        prunex.prune(small_network(), X, cut=cut)
+
+
+def test_a_file_that_is_no_structure_is_refused(tmp_path):
+    (tmp_path / "structure.json").write_text("{}")
+    with pytest.raises(ValueError, match="`cut` .*structure.json: no structure of a pruned network"):
+        prunex.prune(small_network(), X, cut=tmp_path)
+    with pytest.raises(ValueError, match="`heads`: has no effect beside `cut`"):
+        prunex.prune(small_network(), X, cut=tmp_path, heads=True)
+    with pytest.raises(FileNotFoundError):
+        prunex.prune(small_network(), X, cut=tmp_path / "none.json")
 
 
 def test_nothing_to_cut_is_said_with_reasons():

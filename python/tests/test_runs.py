@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 import torch
+import torchvision
+from safetensors.torch import load_file
 
 import prunex
+from prunex import _runs
 
 SMALL = {"dataset": "synthetic", "samples": 320, "model": "resnet8", "batch_size": 16, "local_steps": 2}
 
@@ -25,6 +28,49 @@ def run(tmp_path_factory):
                        on_exchange=heard.append)
     assert [event["exchange"] for event in heard] == [1, 2, 3, 4, 5]
     return run
+
+
+class OwnNetwork(torch.nn.Module):
+    """With a norm whose units go only where its statistics may change."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, 16, 4, stride=4)
+        self.norm = torch.nn.LayerNorm(16)
+        self.head = torch.nn.Linear(16, 10)
+
+    def forward(self, x):
+        return self.head(self.norm(self.stem(x).mean((2, 3))).relu())
+
+
+@pytest.mark.parametrize("more", [[], ["--statistics"]])
+def test_a_module_of_ones_own_becomes_what_the_command_made_of_its_program(tmp_path, more):
+    x = torch.randn(2, 3, 32, 32)
+    net, file = OwnNetwork().eval(), tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(net, (x,), dynamic_shapes=({0: torch.export.Dim("n", min=1)},)), file)
+    out = tmp_path / "pruned"
+    words = ["prune", "--model", str(file), "--ratio", "0.5", *more, "--output", str(out), "--quiet"]
+    subprocess.run([*_runs._command(), *words], check=True, stdout=subprocess.DEVNULL)
+    own = OwnNetwork().eval()
+    pruned = prunex.prune(own, x, cut=out)
+    own.load_state_dict(load_file(out / "model.safetensors"))
+    assert (pruned.parameters[1] < pruned.parameters[0]) == bool(more)
+    assert torch.allclose(own(x), torch.export.load(out / "model.pt2").module()(x), atol=1e-6)
+    assert json.loads((out / "structure.json").read_text()).get("statistics", False) == bool(more)
+
+
+def test_a_module_of_ones_own_becomes_the_run_s_product(tmp_path):
+    made = lambda: torchvision.models.resnet18(num_classes=10)
+    x = torch.randn(2, 3, 32, 32)
+    file = tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(made().eval(), (x,), dynamic_shapes=({0: torch.export.Dim("n", min=1)},)),
+                      file)
+    run = prunex.train(**{**SMALL, "samples": 64, "model": file}, exchanges=4, keep=0.5, run_dir=tmp_path / "run")
+    own = made()
+    prunex.prune(own, x, cut=run.directory)
+    own.load_state_dict(run.weights())
+    assert torch.allclose(own.eval()(x), run.program().module()(x), atol=1e-5)
+    assert sum(p.numel() for p in own.parameters()) == run.summary["parameters_compact"]
 
 
 def test_a_run_is_what_the_command_wrote(run):

@@ -30,6 +30,12 @@ TEST(Structure, HasTheDocumentedForm) {
                {"name": "b", "size": 3, "kept": [1, 2],
                 "at": {"tensor": "w", "axis": 1, "index": [0, 3, 1, 4, 2, 5]}}]})");
   EXPECT_EQ(nlohmann::json::parse(structure_json(example())), expected);
+  Structure inexact = example();
+  inexact.groups = {.statistics = true};
+  const std::string text = structure_json(inexact);
+  EXPECT_EQ(nlohmann::json::parse(text).at("statistics"), true);
+  EXPECT_TRUE(parse_structure(text).groups.statistics);
+  EXPECT_FALSE(parse_structure(text).groups.heads);
 }
 
 TEST(Structure, FilesGiveBackTheCut) {

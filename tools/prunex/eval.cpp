@@ -110,9 +110,8 @@ int run_eval(const EvalCommand& command) {
   const int64_t parameters = program::parameter_count(model.weights), macs = program::macs(model.program.graph());
   const auto top5 = answers.top5_accuracy();
   fmt::print("accuracy {:.2f} %{}  loss {:.4f}  parameters {}  MACs {:.2f} M  {:.2f} ms per batch of {}  on {}\n",
-             100 * answers.accuracy(), top5 ? fmt::format("  top-5 {:.2f} %", 100 * *top5) : "",
-             answers.loss, parameters, static_cast<double>(macs) / 1e6, milliseconds, batch_size,
-             name_of_images(command.data));
+             100 * answers.accuracy(), top5 ? fmt::format("  top-5 {:.2f} %", 100 * *top5) : "", answers.loss,
+             parameters, static_cast<double>(macs) / 1e6, milliseconds, batch_size, name_of_images(command.data));
   if (!command.answers.empty()) io::write_file_atomically(command.answers, train::answers_json(answers, test));
   if (command.json.empty()) return 0;
   nlohmann::ordered_json json{

@@ -288,9 +288,8 @@ void write(const PruneCommand& command, const Pruned& pruned, const std::optiona
   io::AtomicDirectory directory(command.output);
   try {
     train::write_product(directory.path(), pruned.model, description);
-    train::write_structure(
-        directory.path(),
-        {.model = command.model.model, .input = train::input_shape(pruned.model.program.graph()), .cut = pruned.cut});
+    train::write_structure(directory.path(), {command.model.model, train::input_shape(pruned.model.program.graph()),
+                                              pruned.cut, command.groups});
     io::write_file_atomically(directory.path() + "/report.json", text::json_text(report, 1) + "\n");
   } catch (const std::runtime_error& error) {
     throw std::runtime_error(directory.by_its_name(error.what()));

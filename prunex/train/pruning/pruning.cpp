@@ -260,7 +260,8 @@ DueCut Pruning::due_by_schedule(int64_t exchange, const strategies::Strategy& st
 
 void Pruning::save(Checkpoint& checkpoint) const {
   if (const auto& total = network_.total()) {
-    checkpoint.structure = structure_json({options_.model, input_shape(network_.graph()), *total});
+    checkpoint.structure =
+        structure_json({options_.model, input_shape(network_.graph()), *total, network_.group_options()});
   }
   if (plan_.sparse) plan_.sparse->save(checkpoint.node);
 }

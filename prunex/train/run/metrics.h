@@ -121,9 +121,9 @@ struct Summary {
   data::Description description;  ///< of the images
   int64_t classes = 0;
   bool frozen = false;
-  bool converged = false;         ///< the residuals are below the tolerance: training is over
-  double loss = 0, accuracy = 0;  ///< of z with re-estimated statistics, whole test set
-  double accuracy_compact = 0;    ///< of the reloaded model.pt2
+  bool converged = false;               ///< the residuals are below the tolerance: training is over
+  double loss = 0, accuracy = 0;        ///< of z with re-estimated statistics, whole test set
+  double accuracy_compact = 0;          ///< of the reloaded model.pt2
   std::optional<double> top5_accuracy;  ///< of it: labels among its five largest logits; of more than five classes
   std::optional<PartitionRecord> partition;
   std::optional<double> validation_accuracy;
