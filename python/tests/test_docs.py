@@ -4,15 +4,18 @@ import contextlib
 import json
 import re
 import shutil
+import subprocess
 import warnings
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 import torch.distributed as dist
 from torch import nn
 
 import prunex
+from prunex import _runs
 from training import small_network
 
 ROOT = Path(__file__).parents[2]
@@ -47,10 +50,12 @@ def stand_ins(tmp_path, monkeypatch):
     torch.manual_seed(0)
     batches = [(torch.randn(4, 3, 8, 8), torch.randint(5, (4,))) for _ in range(100)]
     torch.export.save(torch.export.export(small_network().eval(), (batches[0][0],)), "net.pt2")
+    subprocess.run([*_runs._command(), "prune", "--model", "net.pt2", "--ratio", "0.5", "--output", "small", "--quiet"],
+                   check=True)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield {"torch": torch, "prunex": prunex, "net": net, "loader": batches, "steps": 2000, "images": batches[0][0],
            "optimizer": torch.optim.SGD(net.parameters(), 0.05), "criterion": nn.CrossEntropyLoss(),
-           "DistributedDataParallel": nn.parallel.DistributedDataParallel}
+           "MyNetwork": small_network, "safetensors": safetensors, "DistributedDataParallel": nn.parallel.DistributedDataParallel}
     dist.destroy_process_group()
 
 
