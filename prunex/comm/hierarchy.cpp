@@ -57,6 +57,17 @@ Hierarchy as_one_node(Hierarchy& ranks) {
   return flat;
 }
 
+Hierarchy as_own_node(Hierarchy& ranks) {
+  Hierarchy alone{.layout = {{ranks.layout.ranks_here()}, ranks.layout.local_rank()}};
+  alone.world = make_view("own node as world", *ranks.node);
+  alone.node = make_view("own node", *ranks.node);
+  alone.rail = make_solo("own node as rail");
+  alone.flat = make_view("own node, flat", *ranks.node);
+  alone.device = ranks.device;
+  alone.in_background = ranks.in_background;
+  return alone;
+}
+
 Volume moved_by_exchanges(const Hierarchy& ranks) {
   Volume volume;
   for (const auto* group : {&ranks.node, &ranks.rail, &ranks.flat, &ranks.site, &ranks.cross}) {

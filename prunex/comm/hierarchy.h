@@ -95,6 +95,9 @@ std::vector<Membership> memberships(const Layout& layout);
 /// The same ranks as one node, over flat.
 Hierarchy as_one_node(Hierarchy& ranks);
 
+/// The ranks of this node, as if there were no others: over node.
+Hierarchy as_own_node(Hierarchy& ranks);
+
 /// What this rank's exchanges have moved so far, in all groups but world.
 Volume moved_by_exchanges(const Hierarchy& ranks);
 

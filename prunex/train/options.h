@@ -35,6 +35,12 @@ enum class Precision {
   kBf16,
 };
 
+/// What ranks of a node average, of strategies that exchange weights.
+enum class InNode {
+  kWeights,    ///< in every exchange, as nodes do
+  kGradients,  ///< in every step: a node is one worker
+};
+
 /// What progress looks like on standard error.
 enum class LogForm {
   kPlain,       ///< lines; on a terminal one that redraws itself
@@ -161,7 +167,8 @@ struct TrainOptions {
   int64_t prune_start = kAutomatic;   ///< k0: the first exchange that prunes; automatic: the second after `local_after`
   int64_t prune_end = kAutomatic;     ///< k1: the first at the final share; automatic: half of the run
   int64_t freeze_after = kAutomatic;  ///< automatic: prune_end; strategies::kNever
-  double prune_at = 0.6;    ///< one_shot, and cuts to a target without fine-tuning: after this share of the run
+  double prune_at = 0.6;  ///< one_shot, and cuts to a target without fine-tuning: after this share of the run
+  InNode in_node = InNode::kWeights;
   int64_t local_after = 0;  ///< exchanges during which gradients are averaged in every step: post-local SGD
   double dgc_warmup_epochs = 0;
   strategies::TopKOptions top_k;         ///< reporting, momentum and warm-up are filled in

@@ -143,9 +143,19 @@ Made make_ddp(const TrainOptions& options, const RunPlan& plan, Replica& replica
   return make_ddp_from(strategies::Begin::kBroadcast, options, plan, replica, ranks);
 }
 
-/// What `make` makes, after `local_after` exchanges of gradients.
-Made after_gradients(const strategies::StrategyMaker& make, const TrainOptions& options, const RunPlan& plan,
+/// What `make_between` makes, for nodes that are workers if `in_node` says so.
+strategies::StrategyMaker of_workers(strategies::StrategyMaker make_between, const TrainOptions& options,
+                                     const RunPlan& plan, comm::Hierarchy& ranks) {
+  if (options.in_node == InNode::kWeights) return make_between;
+  return [make_between, reporting = reporting_of(options, plan), &ranks](Replica& replica) {
+    return strategies::make_averaging_in_node(make_between(replica), replica, ranks, reporting);
+  };
+}
+
+/// What `make_between` makes, after `local_after` exchanges of gradients.
+Made after_gradients(const strategies::StrategyMaker& make_between, const TrainOptions& options, const RunPlan& plan,
                      Replica& replica, comm::Hierarchy& ranks) {
+  const auto make = of_workers(make_between, options, plan, ranks);
   if (plan.exchanges_done >= options.local_after) return make(replica);
   const auto again = [options, plan, &ranks](Replica& as_it_was) {
     return make_ddp_from(strategies::Begin::kEqual, options, plan, as_it_was, ranks);
@@ -255,6 +265,11 @@ void validate_strategy(const TrainOptions& options) {
   text::refuse_if(options.overlap >= options.local_steps,
                   fmt::format("`overlap`: got {}, wanted fewer than the {} of `local_steps`", options.overlap,
                               options.local_steps));
+  const bool workers = options.in_node == InNode::kGradients;
+  text::refuse_if(workers && options.overlap > 0,
+                  "`overlap`: got one beside `in_node` gradients, whose ranks talk in every step; wanted 0");
+  text::refuse_if(workers && (options.elastic || !options.join.empty()),
+                  "`in_node`: got gradients beside `elastic`, which undoes exchanges, not steps; wanted weights");
   text::refuse_if(payload != Payload::kFp32 && options.sites > 1,
                   fmt::format("`payload`: got {}, between sites fp32 alone", strategies::name_of(payload)));
   text::refuse_if(options.exchange.form == strategies::ExchangeForm::kFlat && facts.sums && !kind.is_ddp(),

@@ -289,7 +289,8 @@ void RankTrainer::local_step(int64_t step) {
     return interval_.losses.add(steps_.step(strategy_->local_terms(), optimizer), step);
   }
   interval_.losses.add(steps_.gradients(), step);
-  if (facts_of(options_.strategy).gradients) wait_for(ranks_.device);
+  const bool workers = options_.in_node == InNode::kGradients;
+  if (facts_of(options_.strategy).gradients || workers) wait_for(ranks_.device);
   since_exchange_.local += lap_.lap();
   std::vector<at::Tensor> untouched;  // a strategy would give them zeros, and weight decay would move them
   for (const auto& theta : replica.weights.params) {
@@ -297,14 +298,15 @@ void RankTrainer::local_step(int64_t step) {
   }
   strategy_->before_update(replica);
   for (at::Tensor& theta : untouched) theta.mutable_grad().reset();
-  gradient_seconds_ += lap_.lap();
+  (step > gradient_steps_ ? since_exchange_.local : gradient_seconds_) += lap_.lap();
   pruning_.add_to_gradients(replica.weights.params, step);
   optimizer_step(replica, strategy_->local_terms(), optimizer);
 }
 
 /// Whether somebody wants gradients between backward and the update.
 bool RankTrainer::changes_gradients() const {
-  return !facts_of(options_.strategy).weights_alone() || options_.local_after > 0 || pruning_.plan().sparse;
+  const bool weights_alone = facts_of(options_.strategy).weights_alone() && options_.in_node == InNode::kWeights;
+  return !weights_alone || options_.local_after > 0 || pruning_.plan().sparse;
 }
 
 /// Whether the rest of the run changes weights alone.

@@ -285,40 +285,93 @@ TEST(PowerSgd, IsItsPapersAlgorithmOnSeveralRanks) {
   }
 }
 
-// An exchange of three steps with gradients, then two of weights, the last one after two steps.
-TEST(PostLocalSgd, AveragesGradientsFirstAndWeightsLater) {
-  constexpr int64_t kSteps = 8, kLocalSteps = 3, kSwitchAfter = 1;
-  for (const comm::Layout& shape : shapes()) {
-    SCOPED_TRACE(comm::describe(shape));
-    const auto ours = run_steps(shape, post_local(kSwitchAfter, {kLocalSteps, kSteps}));
-    const auto problems = problems_of(shape.world_size());
-    std::vector<TensorDict> theta, velocity;
+constexpr Reporting kThreeExchanges{.steps = 3, .total_steps = 8};  // the last one after two steps
+
+/// The ranks whose gradients a rank averages in a step.
+using Peers = std::function<std::vector<int>(int64_t step, int rank)>;
+
+/// Local SGD, whose steps see the mean gradients of a rank's peers.
+void expect_local_sgd(const comm::Layout& shape, const Make& make, const Peers& peers) {
+  SCOPED_TRACE(comm::describe(shape));
+  const auto ours = run_steps(shape, make);
+  const auto problems = problems_of(shape.world_size());
+  std::vector<TensorDict> theta, velocity;
+  for (size_t rank = 0; rank < problems.size(); ++rank) {
+    theta.push_back(problems[0].initial_replica().weights.params);
+    velocity.push_back(zeros_like(theta.back()));
+  }
+  for (int64_t step = 1; step <= kThreeExchanges.total_steps; ++step) {
+    std::vector<TensorDict> gradients;
+    for (size_t rank = 0; rank < problems.size(); ++rank) gradients.push_back(problems[rank].gradients(theta[rank]));
     for (size_t rank = 0; rank < problems.size(); ++rank) {
-      theta.push_back(problems[0].initial_replica().weights.params);
-      velocity.push_back(zeros_like(theta.back()));
+      std::vector<TensorDict> seen;
+      for (const int peer : peers(step, static_cast<int>(rank))) seen.push_back(gradients[static_cast<size_t>(peer)]);
+      const TensorDict mean = means_of(seen);
+      for (auto& item : theta[rank]) {
+        sgd_step(item.value(), velocity[rank][item.key()], mean[item.key()], kMomentum, step);
+      }
     }
-    for (int64_t step = 1; step <= kSteps; ++step) {
-      std::vector<TensorDict> gradients;
-      for (size_t rank = 0; rank < problems.size(); ++rank) gradients.push_back(problems[rank].gradients(theta[rank]));
-      const bool together = step <= kSwitchAfter * kLocalSteps;
-      const TensorDict means = means_of(gradients);
-      for (size_t rank = 0; rank < problems.size(); ++rank) {
-        for (auto& item : theta[rank]) {
-          const auto& gradient = together ? means[item.key()] : gradients[rank][item.key()];
-          sgd_step(item.value(), velocity[rank][item.key()], gradient, kMomentum, step);
-        }
-      }
-      const bool exchanged = step % kLocalSteps == 0 || step == kSteps;
-      if (exchanged) {
-        const TensorDict mean = means_of(theta);
-        for (auto& own : theta) own = clones(mean);
-      }
-      for (size_t rank = 0; rank < problems.size(); ++rank) {
-        const AfterStep& after = ours[rank][static_cast<size_t>(step - 1)];
-        EXPECT_LT(worst_gap(after.theta, theta[rank]), 1e-9) << "rank " << rank << ", step " << step;
-        EXPECT_EQ(after.exchange.exchanged, exchanged) << step;
-        EXPECT_EQ(after.exchange.index, exchanged ? (step + kLocalSteps - 1) / kLocalSteps : 0) << step;
-      }
+    const bool exchanged = step % kThreeExchanges.steps == 0 || step == kThreeExchanges.total_steps;
+    if (exchanged) {
+      const TensorDict mean = means_of(theta);
+      for (auto& own : theta) own = clones(mean);
+    }
+    for (size_t rank = 0; rank < problems.size(); ++rank) {
+      const AfterStep& after = ours[rank][static_cast<size_t>(step - 1)];
+      EXPECT_LT(worst_gap(after.theta, theta[rank]), 1e-9) << "rank " << rank << ", step " << step;
+      EXPECT_EQ(after.exchange.exchanged, exchanged) << step;
+      EXPECT_EQ(after.exchange.index, exchanged ? (step + kThreeExchanges.steps - 1) / kThreeExchanges.steps : 0)
+          << step;
+    }
+  }
+}
+
+std::vector<int> ranks_of_node(const comm::Layout& shape, int rank) {
+  std::vector<int> ranks;
+  for (int other = 0; other < shape.world_size(); ++other) {
+    if (shape.node_of(other) == shape.node_of(rank)) ranks.push_back(other);
+  }
+  return ranks;
+}
+
+TEST(PostLocalSgd, AveragesGradientsFirstAndWeightsLater) {
+  constexpr int64_t kSwitchAfter = 1;
+  for (const comm::Layout& shape : shapes()) {
+    expect_local_sgd(shape, post_local(kSwitchAfter, kThreeExchanges), [&](int64_t step, int rank) {
+      if (step > kSwitchAfter * kThreeExchanges.steps) return std::vector{rank};
+      return ranks_of_node({.node_sizes = {shape.world_size()}}, rank);
+    });
+  }
+}
+
+std::unique_ptr<Strategy> local_sgd(Replica& replica, comm::Hierarchy& ranks) {
+  HsadmmOptions options{.after_freeze = AfterFreeze::kAverage};
+  options.local.steps = kThreeExchanges.steps;
+  options.local.total_steps = kThreeExchanges.total_steps;
+  options.consensus.penalty.kappa = 0;
+  return make_hsadmm(replica, ranks, options);
+}
+
+/// Of nodes that are one worker each.
+std::unique_ptr<Strategy> local_sgd_of_workers(Replica& replica, comm::Hierarchy& ranks) {
+  return make_averaging_in_node(local_sgd(replica, ranks), replica, ranks, kThreeExchanges,
+                                {.first = 200, .others = 400});
+}
+
+TEST(WorkersOfSeveralRanks, StepByTheMeanGradientOfTheirRanks) {
+  for (const comm::Layout& shape : shapes()) {
+    expect_local_sgd(shape, local_sgd_of_workers, [&](int64_t, int rank) { return ranks_of_node(shape, rank); });
+  }
+}
+
+TEST(WorkersOfSeveralRanks, HaveTheSameBitsOnAllOfThemAndSendWhatOthersSend) {
+  const auto shape = comm::Layout::even(2, 3);
+  const auto steps = run_steps(shape, local_sgd_of_workers);
+  const auto each_by_itself = run_steps(shape, local_sgd);
+  for (size_t rank = 0; rank < steps.size(); ++rank) {
+    for (size_t step = 0; step < steps[rank].size(); ++step) {
+      EXPECT_EQ(worst_gap(steps[rank][step].theta, steps[rank / 3 * 3][step].theta), 0) << rank << ", " << step;
+      EXPECT_EQ(steps[rank][step].sent_to_nodes, each_by_itself[rank][step].sent_to_nodes) << rank << ", " << step;
     }
   }
 }

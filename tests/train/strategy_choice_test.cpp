@@ -288,6 +288,13 @@ TEST(Strategies, ResumeBitForBit) {
   runs.back().exchanges = 8;  // the later ones after the freeze
   runs.back().local_steps = 2;
   runs.back().overlap = 1;
+  for (const auto* name : {"hsadmm", "scaffold"}) {
+    runs.push_back(small_run_of(name));
+    runs.back().ranks_per_node = {2};
+    runs.back().in_node = InNode::kGradients;
+    runs.back().batch_size /= 2;
+    runs.back().local_after = runs.back().strategy == "scaffold" ? 1 : 0;
+  }
   for (size_t i = 0; i < runs.size(); ++i) {
     TrainOptions options = runs[i];
     options.checkpoint_every = 2;
@@ -302,6 +309,29 @@ TEST(Strategies, ResumeBitForBit) {
     EXPECT_EQ(text_of(whole + "/model.safetensors"), text_of(resumed + "/model.safetensors"))
         << i << " " << options.strategy;
   }
+}
+
+// A node of two ranks is a worker: it moves its gradients in every step, and nothing more leaves it.
+TEST(Strategies, NodesMayBeWorkersOfSeveralRanks) {
+  const tests::Scratch scratch;
+  TrainOptions options = small_run_of("diloco");
+  options.ranks_per_node = {2};
+  options.batch_size /= 2;
+  options.groups = "coupled-inner";
+  options.exchange.payload = strategies::Payload::kInt4;
+  const Summary apart = run_in(options, scratch / "apart");
+  options.in_node = InNode::kGradients;
+  const Summary worker = run_in(options, scratch / "worker");
+  EXPECT_EQ(worker.bytes.inter_node, apart.bytes.inter_node);
+  EXPECT_LT(worker.parameters_compact, worker.parameters_dense);
+  // all-reduces of two ranks: each sends its half of the sum and of the result
+  const auto lines = lines_of(scratch / "worker");
+  int64_t gradients = 0, step = 0;
+  for (const auto& line : lines) {
+    gradients += 8 * line.at("parameters").get<int64_t>() * (line.at("step").get<int64_t>() - step);
+    step = line.at("step");
+  }
+  EXPECT_EQ(worker.bytes.intra_node - apart.bytes.intra_node, gradients);
 }
 
 TEST(Strategies, PruneByThemselvesOrWhenTold) {
@@ -371,6 +401,10 @@ TEST(Strategies, RefuseWhatTheyDoNotHave) {
       "powersgd", [](auto& o) { o.powersgd.rank = 0; }, "`powersgd_rank`: got 0");
   expect_refused(
       "hsadmm", [](auto& o) { o.exchange.form = ExchangeForm::kFlat; }, "`exchange`: got flat");
+  expect_refused(
+      "diloco", [](auto& o) { o.in_node = InNode::kGradients, o.overlap = 1; }, "`overlap`: got one beside `in_node`");
+  expect_refused(
+      "diloco", [](auto& o) { o.in_node = InNode::kGradients, o.elastic = true; }, "`in_node`: got gradients beside");
   expect_refused(
       "one_shot", [](auto& o) { o.prune_at = 1; }, "`prune_at`: got 1, wanted a share in (0, 1)");
   expect_refused(

@@ -1,5 +1,5 @@
 // Strategies that make gradients equal on all ranks in every step, so that weights stay equal, too: DDP, top-k and
-// PowerSGD.
+// PowerSGD; or on the ranks of a node.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +41,13 @@ void check(const DdpOptions& options);
 /// As torch.nn.parallel.DistributedDataParallel (arXiv 2006.15704): gradients go in buckets, from the last parameter
 /// on; as soon as backward has made all of a bucket, another thread averages it.
 std::unique_ptr<Strategy> make_ddp(Replica& replica, comm::Hierarchy& ranks, const DdpOptions& options);
+
+/// What `between` is, with ranks that average their gradients inside their node in every step, as DDP: a node is then
+/// one worker with a batch of all its ranks (in_node.cpp). `between` must exchange weights, and not beside steps
+/// (`overlap`); it may not go back().
+std::unique_ptr<Strategy> make_averaging_in_node(std::unique_ptr<Strategy> between, Replica& replica,
+                                                 comm::Hierarchy& ranks, const Reporting& reporting,
+                                                 const BucketSizes& buckets = {});
 
 // Every rank sends the largest entries of its gradients alone (top_k.cpp).
 

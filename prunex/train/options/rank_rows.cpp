@@ -52,6 +52,7 @@ std::string no_deadline(const TrainOptions& o) {
   if (facts.controls) return o.strategy + "'s control variates are of a number of steps that all make";
   if (facts.one_node) return o.strategy + " takes all ranks for one node";
   if (o.local_after > 0) return "before `local_after` all steps are those of all";
+  if (o.in_node == InNode::kGradients) return "with `in_node` gradients a step is one of all ranks of a node";
   return o.overlap > 0 ? "with `overlap` nobody waits at once" : "";
 }
 

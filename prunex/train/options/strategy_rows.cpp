@@ -63,6 +63,14 @@ std::string no_overlap(const TrainOptions& o) {
   return group_words(o) == "none" ? "without `groups` the duals never end" : "";
 }
 
+/// Of gradients that are averaged in the node.
+std::string no_worker_of_ranks(const TrainOptions& o) {
+  if (facts_of(o.strategy).gradients) return o.strategy + " averages gradients over all ranks";
+  if (const std::string why = no_nodes(o); !why.empty()) return why;
+  const bool several = std::any_of(o.ranks_per_node.begin(), o.ranks_per_node.end(), [](int p) { return p > 1; });
+  return several ? "" : "a node has one rank";
+}
+
 std::string needs_data(const std::string& importance) {
   if (importance == kNormImportance || !prune::needs_evidence(prune::importance_named(importance).criterion)) {
     return importance + " looks at no images";
@@ -264,6 +272,9 @@ void describe_strategy(text::OptionList& list, TrainOptions& o, const Conditions
   list.add("overlap", number(o.overlap, text::at_least(0)),
            "local steps that run while an exchange travels, once masks are final; 0 = wait for it",
            {{"strategies that exchange weights alone", [&o] { return no_overlap(o); }}});
+  list.add("in-node", text::choice(o.in_node, {{"weights", InNode::kWeights}, {"gradients", InNode::kGradients}}),
+           "what the ranks of a node average: weights in exchanges, or gradients in every step, as one worker",
+           {with.of("several ranks in a node; strategies that exchange weights", no_worker_of_ranks)});
   list.add("local-after", number(o.local_after, between(0, kMostExchanges)),
            "post-local SGD: gradients in every step for so many exchanges");
   list.add("prune-at", number(o.prune_at, text::inner_share()), "one_shot: prune after this share of the run",

@@ -19,14 +19,17 @@ CASES = [
     (2, "a_scaler_skips_steps_on_all_ranks"), (2, "whole_numbers_are_those_of_the_first_rank"),
     (2, "unequal_steps_are_refused"), (2, "an_uneven_end_is_averaged"),
     (3, "diloco_is_its_formula sgd"), (3, "whole_numbers_are_those_of_the_first_rank"),
-    (4, "diloco_is_its_formula sgd 2")]
+    (4, "diloco_is_its_formula sgd 2"), (4, "a_node_may_be_one_worker")]
 
 
-def written_out(outer_lr, outer_momentum, kind, steps=12, every=4):
-    """DiLoCo (arXiv 2311.08105) in PyTorch, in double; local SGD with an outer step of 1 / 0. Returns z."""
+def written_out(outer_lr, outer_momentum, kind, steps=12, every=4, seen=None):
+    """DiLoCo (arXiv 2311.08105) in PyTorch, in double; local SGD with an outer step of 1 / 0. seen: what the local
+    optimizer sees of a gradient. Returns z."""
     rank = dist.get_rank()
     net = small_network(torch.float64)
     optimizer = OPTIMIZERS[kind](net.parameters())
+    if seen is not None:
+        optimizer.register_step_pre_hook(lambda *_: [p.grad.copy_(seen(p.grad)) for p in net.parameters()] and None)
     z = [p.detach().clone() for p in net.parameters()]
     momentum = [torch.zeros_like(p) for p in z]
     for step in range(1, steps + 1):
@@ -57,6 +60,25 @@ def diloco_is_its_formula(kind, ranks_per_node="1"):
     for p, z in zip(net.parameters(), want):
         torch.testing.assert_close(p.detach(), z, rtol=0, atol=1e-12)
     expect_equal_on_all_ranks([*net.parameters(), *net.buffers()])
+
+
+def a_node_may_be_one_worker():
+    """Under DDP in the node; of two ranks. Their gradients' mean is what the formula's optimizer sees."""
+    want = written_out(0.6, 0.7, "sgd", seen=lambda gradient: gathered_in_node(gradient).mean(0))
+    net = small_network(torch.float64)
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    node, _ = dist.new_subgroups(2)
+    ddp = nn.parallel.DistributedDataParallel(net, process_group=node)
+    with prunex.DiLoCo(net, optimizer, sync_every=4, outer_lr=0.6, outer_momentum=0.7, ranks_per_node=2):
+        for step in range(1, 13):
+            train_step(ddp, optimizer, dist.get_rank(), step, torch.float64)
+    for p, z in zip(net.parameters(), want):
+        torch.testing.assert_close(p.detach(), z, rtol=0, atol=1e-12)
+
+
+def gathered_in_node(tensor):
+    first = dist.get_rank() // 2 * 2
+    return torch.stack(gathered(tensor)[first:first + 2])
 
 
 def local_sgd_averages(kind):
