@@ -104,10 +104,10 @@ void optimizer_step(Replica& replica, const strategies::LocalTerms& terms, const
   if (options.rule == Optimizer::kSgd || options.rule == Optimizer::kNesterov) {
     return sgd_step(replica, terms, options, numbers);
   }
-  auto gathered = gather(replica, terms);
+  auto gathered = gather(replica, terms, options);
   if (gathered.empty()) return;
   const StepNumbers own = numbers == nullptr ? numbers_of(replica, terms, options) : *numbers;
-  for (auto& [type, all] : gathered) move_by_rule(all, options, own);
+  for (auto& [kind, all] : gathered) move_by_rule(all, options, own);
 }
 
 void add_local_terms(Weights& weights, const strategies::LocalTerms& terms,

@@ -25,9 +25,12 @@ struct OptimizerOptions {
   double learning_rate = 0.1;
   double momentum = 0.9;  ///< sgd, nesterov, muon
   double weight_decay = 0;
+  bool decay_vectors = true;  ///< or what has two dimensions or more alone
   Optimizer rule = Optimizer::kSgd;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  ///< adamw, lamb, and what muon leaves to adamw
   double clip_norm = 0;                           ///< of all gradients of the rank together; 0: off
+
+  double decay_of(const at::Tensor& theta) const { return decay_vectors || theta.dim() > 1 ? weight_decay : 0; }
 };
 
 /// What of an update changes from step to step or from exchange to exchange, as tensors on a device: a step that was
@@ -47,7 +50,7 @@ StepNumbers numbers_of(const Replica& replica, const strategies::LocalTerms& ter
 OptimizerState fresh_state(const TensorDict& params, Optimizer rule = Optimizer::kSgd);
 
 /// One step of every parameter that has a gradient. SGD, in one pass over its memory:
-///   g = grad + weight_decay theta + rho1 (theta - anchor);  v = (momentum v + g) mask;  theta = (theta - lr v) mask
+///   g = grad + decay_of(theta) theta + rho1 (theta - anchor);  v = (momentum v + g) mask;  theta = (theta - lr v) mask
 /// Masks hold theta and all states of every rule. States, anchors and masks have the memory layout of their parameter;
 /// gradients may have any. Releases the gradients. Counts itself in Replica::updates, which bias corrections go by,
 /// unless the caller does and gives `numbers`: on a device they stand in for the learning rate, rho1 and the count.

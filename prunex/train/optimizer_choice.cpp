@@ -44,6 +44,7 @@ OptimizerOptions optimizer_of(const TrainOptions& options) {
   return {.learning_rate = options.learning_rate.value_or(usual.learning_rate),
           .momentum = gathers_momentum(options) ? 0 : options.momentum.value_or(usual.momentum),
           .weight_decay = options.weight_decay.value_or(usual.weight_decay),
+          .decay_vectors = options.decay_vectors,
           .rule = options.optimizer,
           .beta1 = options.beta1,
           .beta2 = options.beta2,

@@ -138,6 +138,7 @@ struct TrainOptions {
 
   Optimizer optimizer = Optimizer::kSgd;
   std::optional<double> learning_rate, momentum, weight_decay, eps;  ///< without: what is usual, see optimizer_of()
+  bool decay_vectors = true;                                         ///< or what has two dimensions or more alone
   double beta1 = 0.9, beta2 = 0.999;
   double clip_norm = 0;  ///< of a rank's gradient; 0: off
   LearningRateSchedule schedule = LearningRateSchedule::kCosine;

@@ -282,6 +282,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"train", {"--kappa", "0.2", "--strategy", "diloco"}, {"--kappa: diloco has no duals"}},
         {"train", {"--kappa", "0.2", "--penalty", "fixed"}, {"--kappa: ", "--penalty"}},
         {"train", {"--rho1", "0.2"}, {"--rho1: it follows from --kappa"}},
+        {"train", {"--no-vector-decay", "--weight-decay", "0"}, {"--no-vector-decay: there is no weight decay"}},
         {"train", {"--momentum", "0.5", "--optimizer", "adamw"}, {"--momentum: adamw does not read it"}},
         {"train", {"--momentum", "0", "--optimizer", "nesterov"}, {"--momentum: got 0, nesterov needs"}},
         {"train", {"--beta1", "0.5"}, {"--beta1: sgd does not read it"}},

@@ -53,6 +53,30 @@ class OfEveryRule : public testing::TestWithParam<Optimizer> {
   }
 };
 
+// Matrices by themselves decay, vectors by themselves do not.
+TEST_P(OfEveryRule, VectorsMayBeSparedByWeightDecay) {
+  TensorDict matrices, vectors;
+  for (const auto& item : random_tensors(at::kDouble, kFormat, 1)) {
+    (item.value().dim() > 1 ? matrices : vectors).insert(item.key(), item.value());
+  }
+  ASSERT_FALSE(vectors.is_empty());
+  Replica all = make_replica(), decaying = replica_of(matrices), spared = replica_of(vectors);
+  OptimizerOptions options = of_rule(), without = options;
+  options.decay_vectors = false;
+  without.weight_decay = 0;
+  for (int64_t step = 1; step <= 3; ++step) {
+    const TensorDict gradients = random_tensors(at::kDouble, kFormat, 10 + step);
+    for (Replica* replica : {&all, &decaying, &spared}) set_gradients(*replica, gradients);
+    optimizer_step(all, LocalTerms(), options);
+    optimizer_step(decaying, LocalTerms(), of_rule());
+    optimizer_step(spared, LocalTerms(), without);
+  }
+  for (const auto& item : all.weights.params) {
+    const Replica& alone = item.value().dim() > 1 ? decaying : spared;
+    EXPECT_TRUE(at::equal(item.value(), alone.weights.params[item.key()])) << item.key();
+  }
+}
+
 TEST_P(OfEveryRule, TheAnchorPullsTheGradientOfSgdAndThetaOfTheOthers) {
   Replica ours = make_replica(), theirs = make_replica();
   const TensorDict anchors = random_tensors(at::kDouble, kFormat, 2);

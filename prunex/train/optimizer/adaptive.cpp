@@ -42,13 +42,13 @@ void adamw_update(Gathered& all, const OptimizerOptions& options, const StepNumb
   const auto& theta = all.theta;
   if (!theta.front().is_cpu()) {  // GPUs take the rate in fp32
     at::_fused_adamw_(theta, all.gradient, all.states[0], all.states[1], {}, steps, numbers.rate.to(at::kFloat),
-                      options.beta1, options.beta2, options.weight_decay, options.eps, false, false);
+                      options.beta1, options.beta2, all.weight_decay, options.eps, false, false);
     return;
   }
   const bool wide = theta.front().scalar_type() == at::kDouble;
   const double rate = wide ? options.learning_rate : static_cast<float>(options.learning_rate);
   at::_fused_adamw_(theta, all.gradient, all.states[0], all.states[1], {}, steps, rate, options.beta1, options.beta2,
-                    options.weight_decay, options.eps, false, false);
+                    all.weight_decay, options.eps, false, false);
 }
 
 void lamb_update(Gathered& all, const OptimizerOptions& options, const StepNumbers& numbers) {
@@ -65,7 +65,7 @@ void lamb_update(Gathered& all, const OptimizerOptions& options, const StepNumbe
   at::_foreach_add_(root, options.eps);
   auto u = at::_foreach_div(m, correction(options.beta1));
   at::_foreach_div_(u, root);
-  at::_foreach_add_(u, all.theta, options.weight_decay);
+  at::_foreach_add_(u, all.theta, all.weight_decay);
   const at::Tensor weights = at::stack(at::_foreach_norm(all.theta)), updates = at::stack(at::_foreach_norm(u));
   const at::Tensor trust = at::where(weights.gt(0).logical_and(updates.gt(0)), weights / updates, 1.0).to(type);
   at::_foreach_mul_(u, trust.mul(numbers.rate.to(type)).unbind());
@@ -75,7 +75,7 @@ void lamb_update(Gathered& all, const OptimizerOptions& options, const StepNumbe
 void muon_update(Gathered& all, const OptimizerOptions& options, const StepNumbers& numbers) {
   const auto type = all.theta.front().scalar_type();
   const auto& v = all.states.front();
-  const at::Tensor kept = (1 - numbers.rate * options.weight_decay).to(type);
+  const at::Tensor kept = (1 - numbers.rate * all.weight_decay).to(type);
   for (size_t i = 0, next_mask = 0; i < all.theta.size(); ++i) {
     const at::Tensor& theta = all.theta[i];
     const bool masked = next_mask < all.masked.size() && all.masked[next_mask] == i;

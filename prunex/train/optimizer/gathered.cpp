@@ -84,7 +84,7 @@ void Gathered::apply_masks() const {
   apply_masks(theta);
 }
 
-Gatherings gather(Replica& replica, const strategies::LocalTerms& terms,
+Gatherings gather(Replica& replica, const strategies::LocalTerms& terms, const OptimizerOptions& options,
                   const std::function<bool(const at::Tensor& theta, const std::vector<at::Tensor>& states,
                                            const Terms& terms)>& take) {
   TermsInOrder in_order(terms);
@@ -104,7 +104,12 @@ Gatherings gather(Replica& replica, const strategies::LocalTerms& terms,
       states.push_back(*tensor);
     }
     TORCH_CHECK(!states.empty(), "[train] the optimizer has no state of '", item.key(), "'");
-    if (!take || !take(theta, states, own)) all[{theta.scalar_type(), names}].add(theta, states, own);
+    if (!take || !take(theta, states, own)) {
+      const double decay = options.decay_of(theta);
+      Gathered& gathered = all[{theta.scalar_type(), names, decay}];
+      gathered.weight_decay = decay;
+      gathered.add(theta, states, own);
+    }
     theta.mutable_grad().reset();
   }
   in_order.check_all_used();

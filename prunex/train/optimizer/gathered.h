@@ -4,7 +4,7 @@
 #include <functional>
 #include <map>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "prunex/train/optimizer.h"
@@ -36,8 +36,9 @@ class TermsInOrder {
 /// The gradient in the memory layout of its parameter.
 at::Tensor gradient_like(const at::Tensor& theta);
 
-/// Parameters of one type.
+/// Parameters of one type and weight decay.
 struct Gathered {
+  double weight_decay = 0;
   std::vector<at::Tensor> theta, gradient, anchor, mask;
   std::vector<std::vector<at::Tensor>> states;  ///< by state, in the order of the optimizer's
   std::vector<size_t> rho1;                     ///< places of the anchors' own
@@ -53,11 +54,11 @@ struct Gathered {
   void apply_masks() const;
 };
 
-/// By type and by the names of the states that parameters have.
-using Gatherings = std::map<std::pair<at::ScalarType, std::vector<std::string>>, Gathered>;
+/// By type, by the names of the states that parameters have, and by weight decay.
+using Gatherings = std::map<std::tuple<at::ScalarType, std::vector<std::string>, double>, Gathered>;
 
 /// All parameters that have a gradient, which is released. `take`: where it returns true, the parameter is done.
-Gatherings gather(Replica& replica, const strategies::LocalTerms& terms,
+Gatherings gather(Replica& replica, const strategies::LocalTerms& terms, const OptimizerOptions& options,
                   const std::function<bool(const at::Tensor& theta, const std::vector<at::Tensor>& states,
                                            const Terms& terms)>& take = nullptr);
 

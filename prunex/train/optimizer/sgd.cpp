@@ -25,7 +25,7 @@ void walk(const at::Tensor& theta_tensor, const at::Tensor& momentum, const Term
   const T* grad = gradient.const_data_ptr<T>();
   const T* anchor = pointer<T>(terms.anchor, theta_tensor);
   const T* mask = pointer<T>(terms.mask, theta_tensor);
-  const T decay = static_cast<T>(options.weight_decay), mu = static_cast<T>(options.momentum);
+  const T decay = static_cast<T>(options.decay_of(theta_tensor)), mu = static_cast<T>(options.momentum);
   const T rate = static_cast<T>(options.learning_rate), rho = static_cast<T>(terms.rho1);
   const bool ahead = options.rule == Optimizer::kNesterov;
   const int64_t n = theta_tensor.numel();
@@ -44,7 +44,7 @@ void walk(const at::Tensor& theta_tensor, const at::Tensor& momentum, const Term
 
 /// walk()'s numbers: each product is rounded before it is added, where _fused_sgd_ does both at once.
 void move_by_sgd(const Gathered& all, const OptimizerOptions& options, const StepNumbers& numbers) {
-  auto g = at::_foreach_mul(all.theta, options.weight_decay);
+  auto g = at::_foreach_mul(all.theta, all.weight_decay);
   at::_foreach_add_(g, all.gradient);
   all.pull(g, numbers);
   const auto& v = all.states.front();
@@ -63,8 +63,8 @@ void move_by_sgd(const Gathered& all, const OptimizerOptions& options, const Ste
 
 void sgd_step(Replica& replica, const strategies::LocalTerms& terms, const OptimizerOptions& options,
               const StepNumbers* numbers) {
-  const auto elsewhere =
-      gather(replica, terms, [&](const at::Tensor& theta, const std::vector<at::Tensor>& states, const Terms& own) {
+  const auto elsewhere = gather(
+      replica, terms, options, [&](const at::Tensor& theta, const std::vector<at::Tensor>& states, const Terms& own) {
         if (!theta.is_cpu()) return false;
         AT_DISPATCH_FLOATING_TYPES(theta.scalar_type(), "sgd_step",
                                    [&] { walk<scalar_t>(theta, states.front(), own, options); });
@@ -72,7 +72,7 @@ void sgd_step(Replica& replica, const strategies::LocalTerms& terms, const Optim
       });
   if (elsewhere.empty()) return;
   const StepNumbers own = numbers == nullptr ? numbers_of(replica, terms, options) : *numbers;
-  for (const auto& [type, all] : elsewhere) move_by_sgd(all, options, own);
+  for (const auto& [kind, all] : elsewhere) move_by_sgd(all, options, own);
 }
 
 }  // namespace prunex::train

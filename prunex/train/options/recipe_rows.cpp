@@ -56,6 +56,12 @@ void describe_optimizer(OptionList& list, TrainOptions& o) {
            {of_optimizers(o, {"sgd", "nesterov", "muon"})});
   list.add("weight-decay", number(o.weight_decay, text::at_least(0), "auto"),
            "auto: 5e-4 in the gradient of sgd and nesterov, else 0.01 apart from it");
+  list.add("no-vector-decay", text::no_flag(o.decay_vectors),
+           "weight decay leaves out parameters of one dimension: biases, scales and offsets of norms",
+           {{"`weight_decay` above 0, or `sparse_weight_decay`", [&o] {
+               const bool decays = o.weight_decay != 0.0 || (o.sparse.epochs > 0 && o.sparse.weight_decay > 0);
+               return decays ? "" : "there is no weight decay";
+             }}});
   list.add("beta1", number(o.beta1, text::below_one()), "decay of the mean of gradients", {moments});
   list.add("beta2", number(o.beta2, text::below_one()), "decay of the mean of their squares", {moments});
   list.add("eps", number(o.eps, text::above_zero(), "auto"), "added to the root of that; auto: 1e-8, of lamb 1e-6",
