@@ -148,6 +148,18 @@ TEST_F(Completion, OffersFilesWhereOnesAreWanted) {
   EXPECT_THAT(of({"compare", "net"}), ElementsAre("net.pt2"));
 }
 
+TEST(Help, EveryCommandTakesQuiet) {
+  const auto app = tools::app();
+  std::vector<const CLI::App*> commands = std::as_const(*app).get_subcommands(nullptr);
+  for (size_t i = 0; i < commands.size(); ++i) {
+    const auto within = commands[i]->get_subcommands(nullptr);
+    commands.insert(commands.end(), within.begin(), within.end());
+    if (commands[i]->get_group().empty() || !within.empty()) continue;
+    EXPECT_NE(commands[i]->get_option_no_throw("--quiet"), nullptr) << commands[i]->get_name();
+  }
+  EXPECT_GE(commands.size(), 12U);
+}
+
 TEST(ManPage, HoldsEveryOptionOfEveryCommand) {
   const Result page = run({"man"});
   EXPECT_EQ(page.status, 0);

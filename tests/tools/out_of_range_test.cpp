@@ -243,7 +243,6 @@ INSTANTIATE_TEST_SUITE_P(
         {"eval", {"--train-limit", "1"}, {"eval: there is no option '--train-limit'"}},
         {"eval", {"--prefetch", "2"}, {"eval: there is no option '--prefetch'"}},
         {"prune", {"--prefetch", "2"}, {"prune: there is no option '--prefetch'"}},
-        {"graph", {"--quiet"}, {"graph: there is no option '--quiet'"}},
         {"predict", {"--output", "none.pt2"}, {"--output: got none.pt2, which is --model"}},
         {"plan", {"--straggler", "0.5"}, {"--straggler: got 0.5"}},
         {"plan", {"--goodput", "1.5"}, {"--goodput: got 1.5"}},

@@ -33,6 +33,7 @@ struct BenchCommand {
   double line_rate = 0;  // Mbit/s
   std::string json;
   train::RankOptions ranks;
+  bool quiet = false;
 };
 
 struct Result {
@@ -202,7 +203,8 @@ int run_bench(const BenchCommand& command, const Invocation& invocation) {
     throw std::invalid_argument(fmt::format("`b`: got {}, wanted at most `e`, {}", command.least, command.most));
   }
   at::set_num_threads(1);
-  const auto options = connect_options(command.ranks);
+  auto options = connect_options(command.ranks);
+  options.announce = !command.quiet;
   const auto shape = comm::Layout::even(command.nodes, command.ranks_per_node);
   const auto environment = comm::read_environment();
   if (!environment) refuse_idle_rate(command, command.nodes);
@@ -239,6 +241,7 @@ text::OptionList describe(BenchCommand& command) {
            "of a node's interface, Mbit/s: adds bound and model");
   train::describe_links(list, command.ranks);
   list.add("json", text::text_value(command.json), "write the results to this file");
+  describe_quiet(list, command.quiet);
   return list;
 }
 

@@ -83,6 +83,10 @@ CLI::App& add_command(CLI::App& parent, Command command, int& status) {
   return *sub;
 }
 
+void describe_quiet(text::OptionList& list, bool& quiet) {
+  list.add("quiet", text::flag(quiet), "no progress and no remarks, only results");
+}
+
 comm::ConnectOptions connect_options(const train::RankOptions& ranks) {
   comm::ConnectOptions options{.interfaces = ranks.interfaces,
                                .timeout = train::milliseconds(ranks.comm_timeout),

@@ -73,6 +73,9 @@ std::string line_of(const std::string& name, const std::vector<std::string>& wor
 /// Throws std::invalid_argument if two options name one file, which the first would overwrite. Empty: not given.
 void refuse_same_file(const char* option, const std::string& path, const char* other, const std::string& other_path);
 
+/// Every command has it, so that scripts may say it to all.
+void describe_quiet(text::OptionList& list, bool& quiet);
+
 /// How ranks are connected.
 comm::ConnectOptions connect_options(const train::RankOptions& ranks);
 

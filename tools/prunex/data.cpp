@@ -14,8 +14,11 @@
 #include "prunex/data/image_stream.h"
 #include "prunex/data/shards.h"
 #include "prunex/data/workers.h"
+#include "prunex/say.h"
+#include "prunex/stopwatch.h"
 #include "prunex/text/one_line.h"
 #include "prunex/train/options.h"
+#include "prunex/train/run/progress.h"
 #include "tools/prunex/commands.h"
 
 namespace prunex::tools {
@@ -26,6 +29,7 @@ namespace fs = std::filesystem;
 struct DataCommand {
   std::string images;
   int64_t threads = 4;
+  bool quiet = false;
 };
 
 int run_index(const DataCommand& command) {
@@ -57,21 +61,51 @@ std::string of_classes(const data::Listing& listing) {
   return fmt::format(" of {} classes", classes);
 }
 
+/// Says every so many seconds how far a check of so many images has come.
+class CheckProgress {
+ public:
+  CheckProgress(int64_t images, bool quiet) : images_(images), quiet_(quiet) {}
+
+  void looked_at_one(int64_t broken) {
+    ++looked_at_;
+    const double now = Stopwatch::now();
+    if (quiet_ || now - said_ < kPause || looked_at_ == images_) return;
+    said_ = now;
+    const double rate = static_cast<double>(looked_at_) / (now - begin_);
+    say(fmt::format("prunex: {} of {} images, {} broken, {:.0f} per second, {} left\n", looked_at_, images_, broken,
+                    rate, train::clock_time(static_cast<double>(images_ - looked_at_) / rate)));
+  }
+
+ private:
+  static constexpr double kPause = 5;
+  const int64_t images_;
+  const bool quiet_;
+  const double begin_ = Stopwatch::now();
+  double said_ = begin_;
+  int64_t looked_at_ = 0;
+};
+
 /// Every image is decoded whole, and must be of a size that tests can scale.
 int run_check(const DataCommand& command) {
   const data::Listing listing = listing_of(command.images);
   const data::EncodedImages& images = *listing.images;
   std::mutex mutex;
   int64_t broken = 0;
+  CheckProgress progress(images.size(), command.quiet);
   data::Workers workers(command.threads);
   const auto job = workers.start(images.size(), [&](int64_t i) {
+    std::string problem;
     try {
       data::check_scaled_size(data::decode_image(images.read(i), data::whole_image), data::StreamOptions().resize);
     } catch (const data::BrokenImage& error) {
-      const std::lock_guard lock(mutex);
-      ++broken;
-      fmt::print("{}: {}\n", text::one_line(images.name(i), text::kLongestPath), error.what());
+      problem = error.what();
     }
+    const std::lock_guard lock(mutex);
+    if (!problem.empty()) {
+      ++broken;
+      fmt::print("{}: {}\n", text::one_line(images.name(i), text::kLongestPath), problem);
+    }
+    progress.looked_at_one(broken);
   });
   workers.wait(*job);
   fmt::print("{} images{}, {} broken\n", images.size(), of_classes(listing), broken);
@@ -85,6 +119,7 @@ text::OptionList describe(DataCommand& command, const std::string& help, bool de
     list.add("data-threads", text::number(command.threads, text::between(1, train::kMostThreads)),
              "threads that decode");
   }
+  describe_quiet(list, command.quiet);
   return list;
 }
 

@@ -132,7 +132,7 @@ text::OptionList describe(EvalCommand& command) {
   list.add("json", text::text_value(command.json), "write the result to this file");
   list.add("answers", text::text_value(command.answers),
            "write what images of every class are taken for, and the worst mistakes, to this file");
-  list.add("quiet", text::flag(command.quiet), "no remarks, only results");
+  describe_quiet(list, command.quiet);
   train::describe_data(list, command.data, train::ImageUse::kTesting);
   return list;
 }

@@ -21,6 +21,7 @@ struct GraphCommand {
   ModelChoice model;
   std::string json;
   std::string save;
+  bool quiet = false;  // nothing else is said, anyway
 };
 
 ordered_json to_json(const channels::DependencyGroup& group) {
@@ -80,6 +81,7 @@ text::OptionList describe(GraphCommand& command) {
   describe_input(list, command.model);
   list.add("json", text::text_value(command.json), "write the groups to this file");
   list.add("save", text::text_value(command.save), "write the program to this FILE.pt2");
+  describe_quiet(list, command.quiet);
   return list;
 }
 

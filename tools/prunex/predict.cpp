@@ -281,7 +281,7 @@ text::OptionList describe(PredictCommand& command) {
            "of the pixels' channels, scaled to 0-1, instead of what the model says");
   list.add("std", text::numbers(command.std, "NUMBERS", text::above_zero()), "of the same");
   describe_device(list, command.device);
-  list.add("quiet", text::flag(command.quiet), "no remarks, only results");
+  describe_quiet(list, command.quiet);
   return list;
 }
 

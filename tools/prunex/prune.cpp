@@ -187,7 +187,7 @@ text::OptionList describe(PruneCommand& command) {
   list.add("threads", number(command.threads, text::between(1, train::kMostThreads)), "threads");
   describe_device(list, command.device);
   list.add("output", text::text_value(command.output), "new or empty directory for the results").must();
-  list.add("quiet", flag(command.quiet), "no remarks, only results");
+  describe_quiet(list, command.quiet);
   describe_target(list, command);
   describe_importance(list, command);
   describe_plan(list, command);
