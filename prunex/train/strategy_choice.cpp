@@ -209,6 +209,10 @@ const StrategyFacts& facts_of(const std::string& strategy) {
   return kind_of(strategy).facts;
 }
 
+std::string no_nodes(const TrainOptions& options) {
+  return facts_of(options.strategy).one_node ? options.strategy + " takes all ranks for one node" : "";
+}
+
 bool pulls(const TrainOptions& options) {
   return facts_of(options.strategy).duals && options.consensus.penalty.kappa > 0;
 }

@@ -40,6 +40,8 @@ struct StrategyFacts {
 /// Throws std::invalid_argument that lists the names.
 const StrategyFacts& facts_of(const std::string& strategy);
 
+/// Why its strategy knows no nodes; empty if it does.
+std::string no_nodes(const TrainOptions& options);
 /// Whether it has duals and a pull towards z that is not 0.
 bool pulls(const TrainOptions& options);
 /// Whether these options make it take an outer step.

@@ -50,7 +50,7 @@ std::string no_deadline(const TrainOptions& o) {
   const auto& facts = facts_of(o.strategy);
   if (facts.gradients) return o.strategy + " makes no steps but those of all";
   if (facts.controls) return o.strategy + "'s control variates are of a number of steps that all make";
-  if (facts.one_node) return o.strategy + " takes all ranks for one node";
+  if (facts.one_node) return no_nodes(o);
   if (o.local_after > 0) return "before `local_after` all steps are those of all";
   if (o.in_node == InNode::kGradients) return "with `in_node` gradients a step is one of all ranks of a node";
   return o.overlap > 0 ? "with `overlap` nobody waits at once" : "";
@@ -69,7 +69,7 @@ void describe_ranks(OptionList& list, TrainOptions& o) {
   list.add(
       "sites", number(o.sites, text::at_least(1)), "the nodes form so many equal, consecutive shares behind slow links",
       {{"strategies that know nodes, and `exchange` sharded and leader", [&o] {
-          if (facts_of(o.strategy).one_node) return o.strategy + " takes all ranks for one node";
+          if (const std::string why = no_nodes(o); !why.empty()) return why;
           return o.exchange.form == ExchangeForm::kFlat ? "`exchange` flat is one ring of all ranks" : std::string();
         }}});
   list.add("exchange",

@@ -50,10 +50,6 @@ std::string no_duals(const TrainOptions& o) {
   return o.consensus.penalty.kappa == 0 ? "there are no duals with `kappa` 0" : "";
 }
 
-std::string no_nodes(const TrainOptions& o) {
-  return facts_of(o.strategy).one_node ? o.strategy + " takes all ranks for one node" : "";
-}
-
 std::string no_overlap(const TrainOptions& o) {
   if (!facts_of(o.strategy).weights_alone()) return o.strategy + " waits for its exchanges";
   if (no_masks(o).empty() && o.freeze_after == strategies::kNever)
