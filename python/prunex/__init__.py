@@ -9,6 +9,7 @@
 Everything is computed by the C++ library that the command `prunex` is made of. https://arxiv.org/abs/2512.14628
 """
 
+from prunex._evidence import evidence
 from prunex._hooks import comm_hook
 from prunex._library import __version__
 from prunex._pruning import Group, Pruned, Sparsifier, groups, prune, sparsify
@@ -16,4 +17,4 @@ from prunex._runs import Run, evaluate, read_run, report, train
 from prunex._strategies import DiLoCo, Exchange, HSADMM, LocalSGD
 
 __all__ = ["DiLoCo", "Exchange", "Group", "HSADMM", "LocalSGD", "Pruned", "Run", "Sparsifier", "__version__",
-           "comm_hook", "evaluate", "groups", "prune", "read_run", "report", "sparsify", "train"]
+           "comm_hook", "evaluate", "evidence", "groups", "prune", "read_run", "report", "sparsify", "train"]

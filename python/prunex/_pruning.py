@@ -111,7 +111,8 @@ def _evidence(importance: str, tensors: Mapping[str, Tensor], evidence: Mapping[
     if evidence is not None:
         return _of_weights(evidence, tensors, shaped=importance != "activation")
     if importance != "taylor":
-        raise ValueError(f"`evidence`: got none, {importance} wants a tensor for every weight: docs/python.md")
+        raise ValueError(f"`evidence`: got none, {importance} wants prunex.evidence(model, batches, "
+                         f"'{importance}')")
     found = {name: p.grad for name, p in tensors.items() if p.grad is not None}
     if not found:
         raise ValueError("`importance`: taylor looks at gradients, the parameters have none: call backward() first")
@@ -147,7 +148,7 @@ def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs
     loading its weights: the folder of a run or of `prunex prune`, or its structure.json; or the cut of a `Pruned` or a
     strategy, which can be pickled, or its values(), with `heads` and `statistics` as then. importance: l1, l2, bn_scale, lamp, fpgm, random, taylor, hessian, obdc, activation; or a function of (group,
     tensors by name) with one score per unit, of which the lowest go. evidence: by parameter, what taylor (without:
-    `.grad`), hessian, obdc and activation look at. scope: local, isomorphic or global, which units are compared. steps:
+    `.grad`), hessian, obdc and activation look at, as evidence() takes it from batches. scope: local, isomorphic or global, which units are compared. steps:
     scores anew in each. round_to: channels that are left are multiples of it. max_ratio: largest share of a group that
     goes; layer_ratio: another share for layers of these names; ignore: layers whose outputs stay, by name, with * and
     ?, or as modules.
