@@ -212,6 +212,19 @@ std::string seconds_caveat(const Plan& plan) {
   return text;
 }
 
+std::string in_node_caveat(const Plan& plan) {
+  std::vector<std::string> names;
+  for (const auto& run : plan.recorded) {
+    if (run.averages_in_node) {
+      names.push_back(fmt::format("{} ({} in a node)", run.name, report::count_of(run.ranks / run.nodes, "rank")));
+    }
+  }
+  return listed(
+      "Their steps hold the averaging of gradients in the node, which counts as computing and is that of the "
+      "ranks they were recorded with",
+      names);
+}
+
 std::string network_caveat(const Plan& plan) {
   if (plan.options.network.empty()) return "";
   return fmt::format("Link and latency were fitted to {}, whose times are {} (root mean square) from the fit.",
@@ -249,6 +262,7 @@ std::vector<std::string> caveats_of(const Plan& plan) {
   add(lines, single_seed_caveat(plan));
   add(lines, end_caveat(plan));
   add(lines, seconds_caveat(plan));
+  add(lines, in_node_caveat(plan));
   add(lines, network_caveat(plan));
   add(lines, links_caveat(plan.options.cluster));
   lines.emplace_back(

@@ -220,6 +220,7 @@ void read_setting(Recorded& recorded, const Run& run) {
   recorded.overlap = summary.overlap;
   recorded.form = form_of(run, recorded.payload);
   recorded.knows_no_nodes = recorded.strategy == "hsadmm_flat";
+  recorded.averages_in_node = run.option("in-node") == "gradients";
   recorded.changes_what_it_sends = is_on(run, "local-after");
   recorded.numbers = static_cast<double>(summary.parameters_dense);
   recorded.macs = static_cast<double>(summary.macs_dense);

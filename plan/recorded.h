@@ -48,6 +48,7 @@ struct Recorded {
   double overlap = 0;  ///< share of the local steps beside which messages travel
   comm::Form form = comm::Form::kSharded;
   bool knows_no_nodes = false;         ///< every rank sends what a node would
+  bool averages_in_node = false;       ///< gradients, in every step, whose seconds hold it
   bool changes_what_it_sends = false;  ///< post-local SGD: at another interval it would send something else
   Operations operations;
   std::vector<report::Bucket> buckets;  ///< bytes as shares of all; empty unless gradients leave while backward runs

@@ -9,7 +9,6 @@ import warnings
 from pathlib import Path
 
 import pytest
-import safetensors.torch
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -55,7 +54,7 @@ def stand_ins(tmp_path, monkeypatch):
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield {"torch": torch, "prunex": prunex, "net": net, "loader": batches, "steps": 2000, "images": batches[0][0],
            "optimizer": torch.optim.SGD(net.parameters(), 0.05), "criterion": nn.CrossEntropyLoss(),
-           "MyNetwork": small_network, "safetensors": safetensors, "DistributedDataParallel": nn.parallel.DistributedDataParallel}
+           "MyNetwork": small_network, "DistributedDataParallel": nn.parallel.DistributedDataParallel}
     dist.destroy_process_group()
 
 

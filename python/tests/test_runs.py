@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import torch
 import torchvision
-from safetensors.torch import load_file
 
 import prunex
 from prunex import _runs
@@ -31,16 +30,19 @@ def run(tmp_path_factory):
 
 
 class OwnNetwork(torch.nn.Module):
-    """With a norm whose units go only where its statistics may change."""
+    """With a norm whose units go only where its statistics may change, and one weight under two names."""
 
     def __init__(self):
         super().__init__()
         self.stem = torch.nn.Conv2d(3, 16, 4, stride=4)
         self.norm = torch.nn.LayerNorm(16)
+        self.narrow, self.again = torch.nn.Linear(16, 16), torch.nn.Linear(16, 16)
+        self.again.weight = self.narrow.weight
         self.head = torch.nn.Linear(16, 10)
 
     def forward(self, x):
-        return self.head(self.norm(self.stem(x).mean((2, 3))).relu())
+        x = self.norm(self.stem(x).mean((2, 3))).relu()
+        return self.head(self.again(self.narrow(x).relu()))
 
 
 @pytest.mark.parametrize("more", [[], ["--statistics"]])
@@ -53,10 +55,31 @@ def test_a_module_of_ones_own_becomes_what_the_command_made_of_its_program(tmp_p
     subprocess.run([*_runs._command(), *words], check=True, stdout=subprocess.DEVNULL)
     own = OwnNetwork().eval()
     pruned = prunex.prune(own, x, cut=out)
-    own.load_state_dict(load_file(out / "model.safetensors"))
+    own.load_state_dict(torch.export.load(out / "model.pt2").state_dict)
     assert (pruned.parameters[1] < pruned.parameters[0]) == bool(more)
     assert torch.allclose(own(x), torch.export.load(out / "model.pt2").module()(x), atol=1e-6)
     assert json.loads((out / "structure.json").read_text()).get("statistics", False) == bool(more)
+
+
+class Attention(torch.nn.Module):
+    """Its code knows the size of a head."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v, self.out = (torch.nn.Linear(16, 16) for _ in range(4))
+
+    def forward(self, x):
+        q, k, v = (layer(x).view(len(x), -1, 4, 4).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2)
+        return self.out(mixed.reshape(len(x), -1, mixed.shape[2] * 4))
+
+
+def test_a_cut_that_the_code_does_not_follow_is_refused_with_what_helps(tmp_path):
+    torch.export.save(torch.export.export(Attention().eval(), (torch.randn(2, 5, 16),)), tmp_path / "net.pt2")
+    words = ["prune", "--model", str(tmp_path / "net.pt2"), "--ratio", "0.5", "--output", str(tmp_path / "small")]
+    subprocess.run([*_runs._command(), *words, "--quiet"], check=True, stdout=subprocess.DEVNULL)
+    with pytest.raises(ValueError, match="the code of Attention does not follow.*wants a cut of whole `heads`"):
+        prunex.prune(Attention(), torch.randn(2, 5, 16), cut=tmp_path / "small")
 
 
 def test_a_module_of_ones_own_becomes_the_run_s_product(tmp_path):

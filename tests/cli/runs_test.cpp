@@ -250,6 +250,14 @@ TEST(Config, MayListTheRanksOfNodesAsAnArray) {
               HasSubstr("--ranks-per-node: got 2,1 for 3 nodes, wanted one number, or one per node"));
 }
 
+TEST(Train, CheckSaysThatNodesAreWorkers) {
+  const tests::Scratch scratch;
+  const Result plan =
+      run(scratch.path(), {"train", "--nodes", "2", "--ranks-per-node", "2", "--in-node", "gradients", "--check"});
+  EXPECT_EQ(plan.status, 0) << plan.errors;
+  EXPECT_THAT(plan.output, HasSubstr("512 images in every step of all; a node steps as one worker"));
+}
+
 TEST(Eval, ScoresTheShippedModelAsTheRunDid) {
   const tests::Scratch scratch;
   EXPECT_EQ(run(scratch.path(), short_run({"--quiet", "--run-dir", "run"})).status, 0);

@@ -251,7 +251,12 @@ TEST(Plan, SaysWhatItDoesNotKnow) {
               Contains(HasSubstr("those of 2 ranks with 16 images per step in all; here it is 16 ranks with 128")));
   EXPECT_THAT(plan.caveats, Contains(HasSubstr("Fewer than 10 exchanges in the whole run")));
   EXPECT_THAT(plan.caveats, Contains(HasSubstr("One seed")));
+  EXPECT_THAT(plan.caveats, Each(Not(HasSubstr("averaging of gradients in the node"))));
   EXPECT_THAT(plan.caveats, Contains(HasSubstr("Left out: top_k: its record does not say")));
+  auto workers = two_runs();
+  workers.back().options["in-node"] = "gradients";
+  EXPECT_THAT(make_plan(workers, options_of(16)).caveats,
+              Contains(AllOf(HasSubstr("averaging of gradients in the node"), HasSubstr("(1 rank in a node)."))));
   const Plan same = make_plan(two_runs(), options_of(2));
   EXPECT_THAT(same.caveats, Each(Not(HasSubstr("images per step in all"))));
 }

@@ -267,7 +267,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"train", {"--prune-start", "1", "--strategy", "one_shot"}, {"--prune-start: one_shot prunes once"}},
         {"train", {"--prune-start", "1", "--keep-schedule", "hard"}, {"--prune-start: with --keep-schedule hard"}},
         {"train", {"--overlap", "1", "--freeze-after", "never"}, {"--overlap: with --freeze-after never"}},
-        {"train", {"--in-node", "gradients"}, {"--in-node: a node has one rank"}},
+        {"train", {"--in-node", "gradients"}, {"--in-node: a node has one rank by --ranks-per-node"}},
         {"train",
          {"--in-node", "gradients", "--ranks-per-node", "2", "--strategy", "ddp"},
          {"--in-node: ddp averages gradients over all ranks"}},

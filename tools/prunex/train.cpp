@@ -181,8 +181,9 @@ std::string plan_text(const train::RunPreview& plan, const train::TrainOptions& 
                                     static_cast<double>(plan.size.macs) / 1e6)) +
          row("images", fmt::format("{}: {} for training, {} held out, {} for the test", options.data.dataset,
                                    plan.training_images, plan.validation_images, plan.test_images)) +
-         row("ranks", fmt::format("{}, {}, {} images in every step of all", comm::describe(train::shape_of(options)),
-                                  options.strategy, plan.length.images_per_step)) +
+         row("ranks", fmt::format("{}, {}, {} images in every step of all{}", comm::describe(train::shape_of(options)),
+                                  options.strategy, plan.length.images_per_step,
+                                  options.in_node == train::InNode::kGradients ? "; a node steps as one worker" : "")) +
          row("length", length_of(plan, options)) + row("pruned", pruning_of(plan, options)) +
          row("sent", traffic_of(plan, options));
 }

@@ -57,7 +57,7 @@ void describe_optimizer(OptionList& list, TrainOptions& o) {
   list.add("weight-decay", number(o.weight_decay, text::at_least(0), "auto"),
            "auto: 5e-4 in the gradient of sgd and nesterov, else 0.01 apart from it");
   list.add("no-vector-decay", text::no_flag(o.decay_vectors),
-           "weight decay leaves out parameters of one dimension: biases, scales and offsets of norms",
+           "weight decay leaves out parameters of one dimension or none, as biases and what norms of one axis have",
            {{"`weight_decay` above 0, or `sparse_weight_decay`", [&o] {
                const bool decays = o.weight_decay != 0.0 || (o.sparse.epochs > 0 && o.sparse.weight_decay > 0);
                return decays ? "" : "there is no weight decay";
