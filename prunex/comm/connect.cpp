@@ -167,17 +167,18 @@ Hierarchy connect(const Layout& layout, const Meeting& meeting, const ConnectOpt
   }
   agree_on_memory(hierarchy, meeting);
   hierarchy.address = networks.rail;
+  hierarchy.ports = options.ports;
   hierarchy.connect_others = [options, gpu](const Layout& others, Store& store, std::chrono::milliseconds within) {
     ConnectOptions again = options;
     again.join_timeout = within;
     again.announce = false;
     Join join(again.join_timeout, again.announce);
-    return connect(others, {store, join, again.privacy}, again, gpu);
+    return connect(others, {store, join, again.privacy, again.ports}, again, gpu);
   };
   hierarchy.flat = make_view("flat", *hierarchy.world);
   if (layout.world_size() > 1 && options.heartbeat_timeout.count() > 0) {
     const auto& address = networks.rail;  // so that a cut of any rail's network is noticed
-    hierarchy.watch->start(meeting.store, {options.heartbeat_timeout, address, meeting.join.left(), options.privacy});
+    hierarchy.watch->start(meeting.store, {options.heartbeat_timeout, address, meeting.join.left(), options.privacy, options.ports});
   }
   hierarchy.world->barrier();
   if (layout.rank == 0) meeting.store.release();
@@ -236,7 +237,7 @@ int64_t open_files() {
 
 Hierarchy connect(const Layout& layout, Store& store, const ConnectOptions& options) {
   Join join(options.join_timeout, options.announce);
-  return connect(layout, {store, join, options.privacy}, options);
+  return connect(layout, {store, join, options.privacy, options.ports}, options);
 }
 
 Hierarchy connect(const Environment& environment, ConnectOptions options, const std::optional<Layout>& wanted) {
@@ -250,8 +251,8 @@ Hierarchy connect(const Environment& environment, ConnectOptions options, const 
   if (environment.world_size == 1) check_interfaces(options.interfaces);  // whose bytes it counts
   Join join(options.join_timeout, options.announce);
   const auto store = environment.world_size == 1 ? RunStore{nullptr, make_memory_store()}
-                                                 : meet(environment, options.interfaces, options.privacy, join);
-  const Meeting meeting = {*store.client, join, options.privacy};
+                                                 : meet(environment, options.interfaces, options.privacy, options.ports, join);
+  const Meeting meeting = {*store.client, join, options.privacy, options.ports};
   Layout layout = find_layout(environment, meeting);
   if (wanted) check_wanted(layout, *wanted);
   if (wanted) layout.sites = wanted->sites;

@@ -34,6 +34,8 @@ struct ConnectOptions {
   int ranks_before = 0;
   /// What the ranks prove to each other.
   Privacy privacy = {};
+  /// Where this process listens for others: one port at a time, with `elastic` one more as long as it lives.
+  PortRange ports = {};
   /// Silence after which a rank counts as lost; 0: no heartbeat.
   std::chrono::milliseconds heartbeat_timeout{5000};
   /// Whether a rank that waits for others at the start says on standard error for whom, and why.

@@ -13,6 +13,7 @@
 
 #include "prunex/comm/communicator.h"
 #include "prunex/comm/layout.h"
+#include "prunex/comm/ports.h"
 #include "prunex/comm/privacy.h"
 
 namespace prunex::comm {
@@ -52,6 +53,7 @@ struct Hierarchy {
   std::vector<std::string> interfaces;  ///< the network interfaces that were named
   Privacy privacy;                      ///< what the ranks prove to each other
   std::string address;                  ///< numeric, where other ranks reach this one; empty if there is none
+  PortRange ports;                      ///< where this rank listens when any port will do
   uint16_t port = 0;                    ///< where the ranks met, which is free again; 0: they met elsewhere
   /// Connects other ranks of the run in the same way, all of which must call, within this time; null where another
   /// program has connected these.

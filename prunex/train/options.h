@@ -95,6 +95,7 @@ struct RankOptions {
   std::string device = "cpu";           ///< cpu, cuda
   std::vector<std::string> interfaces;  ///< network interfaces on which rails take turns; empty: found
   bool shared_memory = true;            ///< inside a node, where it works
+  comm::PortRange ports;                ///< where ranks listen for each other, beside MASTER_PORT
   std::string secret_file;       ///< what all ranks know, and prove to each other; empty: PRUNEX_SECRET, or nothing
   bool encrypt = false;          ///< what leaves a process, but for shared memory
   double join_timeout = 300;     ///< seconds that the ranks have to come together

@@ -1,4 +1,5 @@
 // Nodes that die while a run trains: the others go on, and the run ends well.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include "tests/cli/command.h"
@@ -331,6 +333,21 @@ TEST_F(Elastic, RunsOfSeveralRanksPerNodeThatNameAnInterfaceGoOnUnderALauncher) 
     EXPECT_EQ(rank.status, 0) << rank.errors;
   }
   expect_whole_record(0);
+}
+
+TEST_F(Elastic, DoorsStandWithinThePortsThatAreNamed) {
+  const int first = tests::free_port(20000), last = first + 31;
+  const Result stopped =
+      run_and(SIGINT, {{5, 0}}, {"--nodes", "2", "--checkpoint-every", "4", "--ports", fmt::format("{}-{}", first, last)});
+  ASSERT_EQ(stopped.status, 128 + SIGINT) << stopped.errors;
+  std::istringstream doors(text_of(scratch_ / "run/doors"));
+  int found = 0;
+  for (std::string word, host; doors >> word; host = word) {
+    if (host != "127.0.0.1") continue;
+    EXPECT_THAT(std::stoi(word), testing::AllOf(testing::Ge(first), testing::Le(last)));
+    ++found;
+  }
+  EXPECT_EQ(found, 2);
 }
 
 /// It takes those whose doors are closed for dead, and is not to write over what they have left.

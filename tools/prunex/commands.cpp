@@ -93,6 +93,7 @@ comm::ConnectOptions connect_options(const train::RankOptions& ranks) {
                                .join_timeout = train::milliseconds(ranks.join_timeout),
                                .shared_memory = ranks.shared_memory,
                                .privacy = comm::read_privacy(ranks.secret_file, ranks.encrypt),
+                               .ports = ranks.ports,
                                .heartbeat_timeout = train::milliseconds(ranks.heartbeat_timeout),
                                .announce = true};
   if (ranks.device == "cuda") options.device = at::kCUDA;

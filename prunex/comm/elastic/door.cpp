@@ -261,8 +261,8 @@ class Door::Loop {
   std::thread thread_;
 };
 
-Door::Door(const Endpoint& place, const LinkKey& key, milliseconds pause) {
-  Socket listener = listen_on(place, kBacklog);
+Door::Door(const Endpoint& place, const LinkKey& key, milliseconds pause, const PortRange& ports) {
+  Socket listener = place.port == 0 ? listen_within(place.host, ports, kBacklog) : listen_on(place, kBacklog);
   endpoint_ = {place.host, port_of(listener)};
   loop_ = std::make_unique<Loop>(std::move(listener), endpoint_, key, pause);
 }

@@ -49,7 +49,7 @@ Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options)
 
 void Elastic::open_door(const std::string& address) {
   if (!ranks_.connect_others) throw std::invalid_argument("`elastic`: another program has connected these ranks");
-  door_ = std::make_unique<Door>(Endpoint{address}, door_key(), pause_of(options_));
+  door_ = std::make_unique<Door>(Endpoint{address}, door_key(), pause_of(options_), ranks_.ports);
 }
 
 Elastic::~Elastic() = default;
@@ -110,7 +110,7 @@ Endpoint Elastic::open_store(const Roster& roster, int newcomers) {
     if (static_cast<size_t>(node) < ranks_of_.size()) ranks += ranks_of_[static_cast<size_t>(node)];
   }
   const std::string& address = door_->endpoint().host;
-  store_ = std::make_unique<StoreServer>(StoreServerOptions{{address}, 0, ranks, store_key(ranks_.privacy, token_)});
+  store_ = std::make_unique<StoreServer>(StoreServerOptions{{address}, 0, ranks, store_key(ranks_.privacy, token_), ranks_.ports});
   return {address, store_->port()};
 }
 

@@ -89,7 +89,7 @@ void Elastic::open_entrance() {
   const std::string& host = door_->endpoint().host;
   const auto open = [&](uint16_t port) {
     try {
-      entrance_ = std::make_unique<Door>(Endpoint{host, port}, key, pause_of(options_));
+      entrance_ = std::make_unique<Door>(Endpoint{host, port}, key, pause_of(options_), ranks_.ports);
     } catch (const std::runtime_error& error) {  // another node of this machine has it, or the launcher
       if (port == 0) say(fmt::format("no entrance for nodes that join: {}", error.what()));
     }

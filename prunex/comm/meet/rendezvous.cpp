@@ -158,7 +158,7 @@ void Join::announce() {
 }
 
 RunStore meet(const Environment& environment, const std::vector<std::string>& interfaces, const Privacy& privacy,
-              Join& join) {
+              const PortRange& ports, Join& join) {
   StorePlace place = {environment.master_address, environment.master_port,
                       store_key(privacy, environment.store_secret)};
   std::unique_ptr<Store> launchers;
@@ -171,7 +171,7 @@ RunStore meet(const Environment& environment, const std::vector<std::string>& in
   RunStore run;
   if (environment.rank == 0 && environment.store_host != StoreHost::kLauncher) {
     const auto hosts = hosts_of_store(environment, interfaces, join);
-    run.server = host_store({hosts, place.port, environment.world_size, place.key});
+    run.server = host_store({hosts, place.port, environment.world_size, place.key, ports});
     place = {hosts.front(), run.server->port(), place.key};
     if (launchers) launchers->set(kStoreCard, fmt::format("{} {}", hosts.back(), place.port));
   } else if (launchers) {

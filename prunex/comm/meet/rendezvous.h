@@ -56,6 +56,7 @@ struct Meeting {
   Store& store;
   Join& join;
   Privacy privacy = {};
+  PortRange ports = {};
 };
 
 /// What one process of a run has of its store: the client, and on the rank that hosts it the server.
@@ -68,7 +69,7 @@ struct RunStore {
 /// the first of the interfaces, and nowhere else. With a secret, torchrun's store, which asks for none, only says where
 /// rank 0 hosts another one. Throws std::runtime_error if the store cannot be had in time.
 RunStore meet(const Environment& environment, const std::vector<std::string>& interfaces, const Privacy& privacy,
-              Join& join);
+              const PortRange& ports, Join& join);
 
 /// Every rank leaves a card under the topic, which no two exchanges share, and reads those of all, in rank order.
 /// Throws std::runtime_error that names the ranks whose cards did not come in time.

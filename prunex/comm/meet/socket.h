@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "prunex/comm/ports.h"
+
 namespace prunex::comm {
 
 /// Owns a descriptor; closes it.
@@ -72,6 +74,8 @@ bool is_later(int error);
 /// Listens on a port of the host, for 0 a free one, for so many connections to come before they are accepted. All
 /// sockets here are closed by exec and do not block. Throws std::runtime_error, as do the others.
 Socket listen_on(const Endpoint& endpoint, int backlog);
+/// On the first free port of the range. Throws std::runtime_error that names `ports` if none is free.
+Socket listen_within(const std::string& host, const PortRange& ports, int backlog);
 uint16_t port_of(const Socket& socket);
 /// The numeric address of this end.
 std::string address_of(const Socket& socket);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "prunex/comm/meet/link.h"
+#include "prunex/comm/ports.h"
 #include "prunex/comm/store.h"
 
 namespace prunex::comm {
@@ -44,6 +45,7 @@ struct StoreServerOptions {
   uint16_t port = 0;                               ///< 0: a free one
   int ranks = 1;                                   ///< what it holds, and for how many, is bounded by them
   LinkKey key = {};                                ///< what clients must know
+  PortRange ports = {};                            ///< where a free one is looked for
 };
 
 /// A thread that serves clients until this is destroyed or a client says that all ranks have joined: then it closes

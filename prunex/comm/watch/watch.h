@@ -26,6 +26,7 @@ struct HeartbeatOptions {
   /// How long the ranks may take to come together.
   std::chrono::milliseconds join_timeout = std::chrono::minutes(5);
   Privacy privacy = {};
+  PortRange ports = {};
 };
 
 /// Begins the reason why a rank is lost that said nothing.

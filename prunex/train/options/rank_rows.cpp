@@ -19,6 +19,8 @@ const text::Range kSeconds{.least = 0.001, .most = 1e6, .wanted = "seconds from 
 const text::Range kSecondsOrOff{
     .least = 0.001, .most = 1e6, .or_zero = true, .wanted = "seconds from 0.001 to 1e6, or 0 for off"};
 
+constexpr int64_t kLeastPort = 1024, kMostPort = 65535;  // that need no rights
+
 /// "2" or "2,1".
 text::OptionValue ranks_per_node(std::vector<int>& field) {
   const auto read = [&field](const std::string& list) {
@@ -38,6 +40,21 @@ text::OptionValue ranks_per_node(std::vector<int>& field) {
           .read = read,
           .write = [&field] { return fmt::format("{}", fmt::join(field, ",")); },
           .check = check};
+}
+
+/// "20000-20031".
+text::OptionValue port_range(comm::PortRange& field) {
+  const auto read = [&field](const std::string& word) {
+    const auto hyphen = word.find('-');
+    const auto first = text::number_in<int64_t>(word.substr(0, hyphen));
+    const auto last = hyphen == std::string::npos ? std::nullopt : text::number_in<int64_t>(word.substr(hyphen + 1));
+    if (!first || !last || *first < kLeastPort || *last < *first || *last > kMostPort) {
+      text::refuse_value(word, fmt::format("FIRST-LAST, ports from {} to {}", kLeastPort, kMostPort));
+    }
+    field = {static_cast<uint16_t>(*first), static_cast<uint16_t>(*last)};
+  };
+  const auto write = [&field] { return field.any() ? "" : fmt::format("{}-{}", field.first, field.last); };
+  return {.type = "FIRST-LAST", .read = read, .write = write};
 }
 
 /// Whether there are several nodes, or may be some day.
@@ -81,7 +98,7 @@ void describe_ranks(OptionList& list, TrainOptions& o) {
              [&o] { return facts_of(o.strategy).sums ? "" : o.strategy + " has one form of exchange"; }}});
   list.add("threads", number(o.threads, between(1, kMostThreads)), "threads per rank").basic().resumable();
   describe_links(list, o.ranks);
-  for (const char* option : {"secret-file", "encrypt"}) {
+  for (const char* option : {"ports", "secret-file", "encrypt"}) {
     list.find(option)->conditions.push_back(
         {"several ranks",
          [&o] { return may_have_nodes(o) || o.ranks_per_node.front() > 1 ? "" : "a single rank has no connections"; }});
@@ -114,6 +131,10 @@ void describe_ranks(OptionList& list, TrainOptions& o) {
 void describe_links(OptionList& list, RankOptions& ranks) {
   list.add("interface", text::text_list(ranks.interfaces),
            "network interface, such as eth0; rails take turns on several: a,b")
+      .circumstance();
+  list.add("ports", port_range(ranks.ports),
+           "where ranks listen for each other, beside MASTER_PORT, for a firewall to let through; without, where the "
+           "kernel chooses")
       .circumstance();
   list.add("no-shared-memory", text::no_flag(ranks.shared_memory),
            "loopback inside a node, as where the ranks cannot see each other's processes")

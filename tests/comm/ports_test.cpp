@@ -1,0 +1,71 @@
+// Ranks that listen within a range of ports, as a firewall lets through.
+#include "prunex/comm/ports.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <stdexcept>
+
+#include "prunex/comm/connect.h"
+#include "prunex/comm/meet/socket.h"
+
+namespace prunex::comm {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+const std::string kHost = "127.0.0.1";
+
+/// Of so many ports that nobody else has now.
+PortRange free_range(int ports) {
+  for (;;) {
+    const int first = port_of(listen_on({kHost, 0}, 1));
+    if (first + ports - 1 > 65535) continue;
+    const PortRange range{static_cast<uint16_t>(first), static_cast<uint16_t>(first + ports - 1)};
+    try {
+      for (int port = range.first; port <= range.last; ++port) listen_on({kHost, static_cast<uint16_t>(port)}, 1);
+      return range;
+    } catch (const std::runtime_error&) {
+      continue;
+    }
+  }
+}
+
+TEST(Ports, AreTakenInTurn) {
+  const PortRange range = free_range(2);
+  const Socket first = listen_within(kHost, range, 1);
+  std::optional<Socket> second = listen_within(kHost, range, 1);
+  EXPECT_EQ(port_of(first), range.first);
+  EXPECT_EQ(port_of(*second), range.last);
+  EXPECT_THAT([&] { listen_within(kHost, range, 1); },
+              ThrowsMessage<std::runtime_error>(HasSubstr("`ports`: none of")));
+  second.reset();
+  EXPECT_EQ(port_of(listen_within(kHost, range, 1)), range.last);
+}
+
+TEST(Ports, OfAnyKindAreTheKernelsChoice) {
+  const Socket first = listen_within(kHost, {}, 1), second = listen_within(kHost, {}, 1);
+  EXPECT_NE(port_of(first), port_of(second));
+}
+
+TEST(Ports, AreWhereRanksListen) {
+  const std::chrono::milliseconds none(0);
+  const PortRange range = free_range(3);
+  int met = 0;
+  run_ranks(
+      1, 3,
+      [&](Hierarchy& ranks) {
+        ranks.world->barrier();
+        if (ranks.layout.rank == 0) ++met;
+      },
+      {.ports = range, .heartbeat_timeout = none});
+  EXPECT_EQ(met, 1);
+  const Socket first = listen_within(kHost, range, 1), second = listen_within(kHost, range, 1);
+  EXPECT_THAT([&] { run_ranks(1, 3, [](Hierarchy&) {}, {.ports = range, .heartbeat_timeout = none}); },
+              ThrowsMessage<std::runtime_error>(HasSubstr("`ports`: none of")));
+}
+
+}  // namespace
+}  // namespace prunex::comm
