@@ -23,9 +23,10 @@ const std::set<std::string> kNotIdentity = {"seed",         "run-dir",
                                             "log",          "max-model-size",
                                             "join-timeout", "checkpoint-every",
                                             "comm-timeout", "heartbeat-timeout",
-                                            "data-threads", "prefetch",
-                                            "max-broken",   "join",
-                                            "secret-file",  "encrypt"};
+                                            "ports",        "data-threads",
+                                            "prefetch",     "max-broken",
+                                            "join",         "secret-file",
+                                            "encrypt"};
 /// What makes a task, and what it is where nothing is said.
 const std::vector<std::pair<std::string, std::string>> kTask = {
     {"dataset", ""}, {"test", ""},   {"samples", "10000"}, {"train-limit", "0"}, {"test-limit", "0"},

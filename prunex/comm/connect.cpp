@@ -178,7 +178,8 @@ Hierarchy connect(const Layout& layout, const Meeting& meeting, const ConnectOpt
   hierarchy.flat = make_view("flat", *hierarchy.world);
   if (layout.world_size() > 1 && options.heartbeat_timeout.count() > 0) {
     const auto& address = networks.rail;  // so that a cut of any rail's network is noticed
-    hierarchy.watch->start(meeting.store, {options.heartbeat_timeout, address, meeting.join.left(), options.privacy, options.ports});
+    hierarchy.watch->start(meeting.store,
+                           {options.heartbeat_timeout, address, meeting.join.left(), options.privacy, options.ports});
   }
   hierarchy.world->barrier();
   if (layout.rank == 0) meeting.store.release();
@@ -250,8 +251,9 @@ Hierarchy connect(const Environment& environment, ConnectOptions options, const 
   options.ranks_before = environment.ranks_before;
   if (environment.world_size == 1) check_interfaces(options.interfaces);  // whose bytes it counts
   Join join(options.join_timeout, options.announce);
-  const auto store = environment.world_size == 1 ? RunStore{nullptr, make_memory_store()}
-                                                 : meet(environment, options.interfaces, options.privacy, options.ports, join);
+  const auto store = environment.world_size == 1
+                         ? RunStore{nullptr, make_memory_store()}
+                         : meet(environment, options.interfaces, options.privacy, options.ports, join);
   const Meeting meeting = {*store.client, join, options.privacy, options.ports};
   Layout layout = find_layout(environment, meeting);
   if (wanted) check_wanted(layout, *wanted);

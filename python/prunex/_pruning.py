@@ -244,8 +244,8 @@ def _prune_as(cut: Cut, model: Model, example: Any, optimizer: torch.optim.Optim
         with _in_place.watching_optimizers(module):
             _in_place.cut_as(module, result, example, optimizer)
     except _checked_cut.Differs as error:
-        heads = "" if how[0] else "; attention with a fixed size of heads wants a cut of whole `heads`"
-        raise ValueError(f"`cut`: the code of {type(module).__name__} does not follow ({error}){heads}") from error
+        cure = "" if how[0] else "; attention with a fixed size of heads wants a cut of whole `heads`"
+        raise ValueError(f"`cut`: the code of {type(module).__name__} does not follow ({error}){cure}") from error
     return _report(module, result, [])
 
 

@@ -337,8 +337,8 @@ TEST_F(Elastic, RunsOfSeveralRanksPerNodeThatNameAnInterfaceGoOnUnderALauncher) 
 
 TEST_F(Elastic, DoorsStandWithinThePortsThatAreNamed) {
   const int first = tests::free_port(20000), last = first + 31;
-  const Result stopped =
-      run_and(SIGINT, {{5, 0}}, {"--nodes", "2", "--checkpoint-every", "4", "--ports", fmt::format("{}-{}", first, last)});
+  const Result stopped = run_and(
+      SIGINT, {{5, 0}}, {"--nodes", "2", "--checkpoint-every", "4", "--ports", fmt::format("{}-{}", first, last)});
   ASSERT_EQ(stopped.status, 128 + SIGINT) << stopped.errors;
   std::istringstream doors(text_of(scratch_ / "run/doors"));
   int found = 0;

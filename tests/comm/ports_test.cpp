@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <stdexcept>
+#include <vector>
 
 #include "prunex/comm/connect.h"
 #include "prunex/comm/meet/socket.h"
@@ -54,15 +55,15 @@ TEST(Ports, AreWhereRanksListen) {
   const std::chrono::milliseconds none(0);
   const PortRange range = free_range(3);
   int met = 0;
-  run_ranks(
-      1, 3,
-      [&](Hierarchy& ranks) {
-        ranks.world->barrier();
-        if (ranks.layout.rank == 0) ++met;
-      },
-      {.ports = range, .heartbeat_timeout = none});
+  run_ranks(1, 3,
+            [&](Hierarchy& ranks) {
+              ranks.world->barrier();
+              if (ranks.layout.rank == 0) ++met;
+            },
+            {.ports = range, .heartbeat_timeout = none});
   EXPECT_EQ(met, 1);
-  const Socket first = listen_within(kHost, range, 1), second = listen_within(kHost, range, 1);
+  std::vector<Socket> taken;
+  for (int i = 0; i < 3; ++i) taken.push_back(listen_within(kHost, range, 1));
   EXPECT_THAT([&] { run_ranks(1, 3, [](Hierarchy&) {}, {.ports = range, .heartbeat_timeout = none}); },
               ThrowsMessage<std::runtime_error>(HasSubstr("`ports`: none of")));
 }

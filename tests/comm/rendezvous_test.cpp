@@ -170,9 +170,9 @@ TEST(Stores, ListenWhereTheMasterAddressLeads) {
   Join join(seconds(20));
   const Environment environment = {
       .world_size = 2, .seat = {0, 0, 2}, .master_address = "127.0.0.1", .master_port = closed_port()};
-  const auto run = meet(environment, {}, {}, join);
+  const auto run = meet(environment, {}, {}, {}, join);
   EXPECT_THAT(tests::listening_addresses(getpid()), ElementsAre(tests::kLoopback));
-  EXPECT_THAT(message([&] { meet(environment, {}, {}, join); }),
+  EXPECT_THAT(message([&] { meet(environment, {}, {}, {}, join); }),
               HasSubstr("MASTER_ADDR, MASTER_PORT: the store cannot listen on 127.0.0.1:" +
                         std::to_string(environment.master_port) + ": Address already in use; wanted a free port"));
 }

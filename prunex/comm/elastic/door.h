@@ -19,8 +19,8 @@ using NewNode = std::vector<Newcomer>;
 /// away; those who say nothing make room for others.
 class Door {
  public:
-  /// On a free port, one of these, if the place has 0. `pause`: between two signs of life. Throws std::runtime_error if the port is
-  /// taken.
+  /// On a free port, one of these, if the place has 0. `pause`: between two signs of life. Throws std::runtime_error if
+  /// the port is taken.
   Door(const Endpoint& place, const LinkKey& key, std::chrono::milliseconds pause, const PortRange& ports = {});
   ~Door();
   Door(const Door&) = delete;

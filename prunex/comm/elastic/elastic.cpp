@@ -110,7 +110,8 @@ Endpoint Elastic::open_store(const Roster& roster, int newcomers) {
     if (static_cast<size_t>(node) < ranks_of_.size()) ranks += ranks_of_[static_cast<size_t>(node)];
   }
   const std::string& address = door_->endpoint().host;
-  store_ = std::make_unique<StoreServer>(StoreServerOptions{{address}, 0, ranks, store_key(ranks_.privacy, token_), ranks_.ports});
+  store_ = std::make_unique<StoreServer>(
+      StoreServerOptions{{address}, 0, ranks, store_key(ranks_.privacy, token_), ranks_.ports});
   return {address, store_->port()};
 }
 

@@ -220,9 +220,10 @@ Socket listen_within(const std::string& host, const PortRange& ports, int backlo
     if (error == 0) return socket;
     if (error != EADDRINUSE) fail_socket(fmt::format("listen on {}", name_of(endpoint)), error);
   }
-  throw std::runtime_error(fmt::format("[comm] `ports`: none of {} to {} is free on {}: wanted more of them, one per rank "
-                                       "of this machine at a time, with `elastic` two",
-                                       ports.first, ports.last, host));
+  throw std::runtime_error(
+      fmt::format("[comm] `ports`: none of {} to {} is free on {}: wanted more of them, one per rank "
+                  "of this machine at a time, with `elastic` two",
+                  ports.first, ports.last, host));
 }
 
 uint16_t port_of(const Socket& socket) {

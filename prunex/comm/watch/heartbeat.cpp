@@ -71,7 +71,8 @@ class Heartbeat::Loop {
         events_(std::move(events)),
         wake_(opened(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {
     Join join(options.join_timeout);
-    for (auto& [rank, link] : connect_peers(heartbeat_group(place), options.address, {store, join, options.privacy, options.ports})) {
+    for (auto& [rank, link] :
+         connect_peers(heartbeat_group(place), options.address, {store, join, options.privacy, options.ports})) {
       prefer_latency(link.fd(), options.timeout);
       peers_.emplace(rank,
                      Peer{PeerLink(std::move(link)), watches(place, rank), Clock::now() + options.join_timeout, ""});

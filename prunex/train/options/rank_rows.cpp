@@ -45,13 +45,14 @@ text::OptionValue ranks_per_node(std::vector<int>& field) {
 /// "20000-20031".
 text::OptionValue port_range(comm::PortRange& field) {
   const auto read = [&field](const std::string& word) {
-    const auto hyphen = word.find('-');
-    const auto first = text::number_in<int64_t>(word.substr(0, hyphen));
-    const auto last = hyphen == std::string::npos ? std::nullopt : text::number_in<int64_t>(word.substr(hyphen + 1));
-    if (!first || !last || *first < kLeastPort || *last < *first || *last > kMostPort) {
+    const auto port_in = [](const std::string& text) { return text::number_in<int64_t>(text).value_or(0); };
+    const auto hyphen = std::min(word.find('-'), word.size());
+    const int64_t first = port_in(word.substr(0, hyphen)),
+                  last = port_in(word.substr(std::min(hyphen + 1, word.size())));
+    if (first < kLeastPort || last < first || last > kMostPort) {
       text::refuse_value(word, fmt::format("FIRST-LAST, ports from {} to {}", kLeastPort, kMostPort));
     }
-    field = {static_cast<uint16_t>(*first), static_cast<uint16_t>(*last)};
+    field = {static_cast<uint16_t>(first), static_cast<uint16_t>(last)};
   };
   const auto write = [&field] { return field.any() ? "" : fmt::format("{}-{}", field.first, field.last); };
   return {.type = "FIRST-LAST", .read = read, .write = write};
