@@ -1,6 +1,7 @@
 #include "prunex/comm/hierarchy.h"
 
 #include <stdexcept>
+#include <utility>
 
 #include "prunex/comm/watch/watch.h"
 
@@ -21,6 +22,19 @@ Group rail_part(const Layout& layout, const std::string& name, int first, int st
     group.members.push_back(layout.first_rank(first + i * step) + layout.local_rank());
   }
   return group;
+}
+
+/// All messages of an exchange go over one group, which is called so.
+Hierarchy one_node(Layout layout, const std::string& name, Communicator& world, Communicator& group,
+                   const Hierarchy& ranks) {
+  Hierarchy one{.layout = std::move(layout)};
+  one.world = make_view(world.name(), world);
+  one.node = make_view(name + " as node", group);
+  one.rail = make_solo(name + " as rail");
+  one.flat = make_view(name, group);
+  one.device = ranks.device;
+  one.in_background = ranks.in_background;
+  return one;
 }
 
 }  // namespace
@@ -49,23 +63,12 @@ std::vector<Membership> memberships(const Layout& layout) {
 }
 
 Hierarchy as_one_node(Hierarchy& ranks) {
-  Hierarchy flat{.layout = {{ranks.layout.world_size()}, ranks.layout.rank}};
-  flat.world = make_view("world", *ranks.world);
-  flat.node = make_view("flat as node", *ranks.flat);
-  flat.rail = make_solo("flat as rail");
-  flat.flat = make_view("flat", *ranks.flat);
-  return flat;
+  return one_node({{ranks.layout.world_size()}, ranks.layout.rank}, "flat", *ranks.world, *ranks.flat, ranks);
 }
 
 Hierarchy as_own_node(Hierarchy& ranks) {
-  Hierarchy alone{.layout = {{ranks.layout.ranks_here()}, ranks.layout.local_rank()}};
-  alone.world = make_view("own node as world", *ranks.node);
-  alone.node = make_view("own node", *ranks.node);
-  alone.rail = make_solo("own node as rail");
-  alone.flat = make_view("own node, flat", *ranks.node);
-  alone.device = ranks.device;
-  alone.in_background = ranks.in_background;
-  return alone;
+  return one_node({{ranks.layout.ranks_here()}, ranks.layout.local_rank()}, "own node", *ranks.node, *ranks.node,
+                  ranks);
 }
 
 Volume moved_by_exchanges(const Hierarchy& ranks) {

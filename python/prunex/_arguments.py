@@ -32,6 +32,13 @@ def number(name: str, value: Any, least: float = 0.0, most: float = math.inf) ->
     return found
 
 
+def expect_unused(why: str, **options: tuple[Any, Any]) -> None:
+    """Of every option what was given and what it is unless told. why: it has no effect."""
+    for name, (value, usual) in options.items():
+        if value is not usual and value != usual:
+            raise ValueError(f"`{name}`: has no effect {why}")
+
+
 def seconds(timeout: float | datetime.timedelta) -> float:
     """A time to wait."""
     try:

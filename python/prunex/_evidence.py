@@ -35,11 +35,10 @@ def evidence(model: nn.Module, batches: Iterable[tuple[Any, Tensor]], importance
     if not library.needs_evidence(importance):
         raise ValueError(f"`importance`: {importance} looks at no data")
     seed = _arguments.whole("seed", seed, least=0)
-    for option, given, of in (("seed", seed != 0, ("obdc",)),
-                              ("criterion", criterion is not nn.functional.cross_entropy,
-                               ("taylor", "hessian", "obdc"))):
-        if given and importance not in of:
-            raise ValueError(f"`{option}`: has no effect with {importance}")
+    if importance != "obdc":
+        _arguments.expect_unused(f"with {importance}", seed=(seed, 0))
+    if importance == "activation":
+        _arguments.expect_unused(f"with {importance}", criterion=(criterion, nn.functional.cross_entropy))
     module = _modules.plain(model)
     with _modules.mode(module, False):
         if importance == "activation":
@@ -54,14 +53,11 @@ def evidence(model: nn.Module, batches: Iterable[tuple[Any, Tensor]], importance
             return _means(module, floats, singles, criterion, torch.square)
 
 
-def _arguments_of(inputs: Any) -> tuple[Any, ...]:
-    return inputs if isinstance(inputs, tuple) else (inputs,)
-
-
 def _rows_of(batch: Any) -> tuple[tuple[Any, ...], Tensor, int]:
     if not isinstance(batch, (tuple, list)) or len(batch) != 2 or not isinstance(batch[1], Tensor):
         raise ValueError(f"`batches`: got a {type(batch).__name__}, wanted pairs of inputs and targets")
-    return _arguments_of(batch[0]), batch[1], len(batch[1])
+    inputs = batch[0] if isinstance(batch[0], tuple) else (batch[0],)
+    return inputs, batch[1], len(batch[1])
 
 
 def _single_samples(batches: Iterable[tuple[Any, Tensor]]) -> Iterator[tuple[Any, Tensor]]:

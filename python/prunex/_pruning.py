@@ -146,12 +146,13 @@ def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs
     One target: ratio, the share of the units of every group that goes; macs or parameters, what is left at most, as a
     share or a count; speed_up, multiply-accumulates before over after; or cut, what an equal network has lost, for
     loading its weights: the folder of a run or of `prunex prune`, or its structure.json; or the cut of a `Pruned` or a
-    strategy, which can be pickled, or its values(), with `heads` and `statistics` as then. importance: l1, l2, bn_scale, lamp, fpgm, random, taylor, hessian, obdc, activation; or a function of (group,
-    tensors by name) with one score per unit, of which the lowest go. evidence: by parameter, what taylor (without:
-    `.grad`), hessian, obdc and activation look at, as evidence() takes it from batches. scope: local, isomorphic or global, which units are compared. steps:
-    scores anew in each. round_to: channels that are left are multiples of it. max_ratio: largest share of a group that
-    goes; layer_ratio: another share for layers of these names; ignore: layers whose outputs stay, by name, with * and
-    ?, or as modules.
+    strategy, which can be pickled, or its values(), with `heads` and `statistics` as then. importance: l1, l2,
+    bn_scale, lamp, fpgm, random, taylor, hessian, obdc, activation; or a function of (group, tensors by name) with one
+    score per unit, of which the lowest go. evidence: by parameter, what taylor (without: `.grad`), hessian, obdc and
+    activation look at, as evidence() takes it from batches. scope: local, isomorphic or global, which units are
+    compared. steps: scores anew in each. round_to: channels that are left are multiples of it. max_ratio: largest share
+    of a group that goes; layer_ratio: another share for layers of these names; ignore: layers whose outputs stay, by
+    name, with * and ?, or as modules.
 
     A module's own code may not follow what its graph allows, such as attention that knows its width: such groups stay
     whole, with a warning. The module is checked against its cut graph on the example.
@@ -222,8 +223,8 @@ def _cut_of(cut: Cut, heads: bool, statistics: bool) -> tuple[library.Cut, bool,
         raise ValueError(f"`cut`: got a {type(cut).__name__}, wanted that of a Pruned or of a strategy, its values(), or "
                          "the path of a structure.json")
     path = Path(cut, "structure.json") if Path(cut).is_dir() else Path(cut)
-    if given := [name for name, value in (("heads", heads), ("statistics", statistics)) if value]:
-        raise ValueError(f"`{given[0]}`: has no effect beside `cut` {path}, which says it by itself")
+    _arguments.expect_unused(f"beside `cut` {path}, which says it by itself", heads=(heads, False),
+                             statistics=(statistics, False))
     try:
         return library.Cut.of_structure(path.read_text())
     except ValueError as error:
@@ -233,8 +234,7 @@ def _cut_of(cut: Cut, heads: bool, statistics: bool) -> tuple[library.Cut, bool,
 def _prune_as(cut: Cut, model: Model, example: Any, optimizer: torch.optim.Optimizer | None, heads: bool,
               statistics: bool, **idle: tuple[Any, Any]) -> Pruned:
     """idle: what says how to choose, and what it is unless told."""
-    if given := [name for name, (value, usual) in idle.items() if value is not usual and value != usual]:
-        raise ValueError(f"`{given[0]}`: has no effect beside `cut`")
+    _arguments.expect_unused("beside `cut`", **idle)
     cut, *how = _cut_of(cut, heads, statistics)
     module = _module_of(model, optimizer)
     result = library.Network(*_file_of(model, example), *how).prune_as(cut)
@@ -278,10 +278,8 @@ def _expect_sense(importance: str | Scorer, scope: str, normalizer: str | None, 
         idle = {name: idle[name] for name in ("reduction", "normalizer")}
     elif isinstance(importance, str):
         return
-    for option, (value, usual) in idle.items():
-        if value != usual:
-            whose = "random scores" if importance == "random" else "an `importance` of one's own"
-            raise ValueError(f"`{option}`: has no effect beside {whose}")
+    whose = "random scores" if importance == "random" else "an `importance` of one's own"
+    _arguments.expect_unused(f"beside {whose}", **idle)
 
 
 def _limits(round_to: int, max_ratio: float, layer_ratio: Mapping[str, float] | None,

@@ -36,18 +36,21 @@ PortRange free_range(int ports) {
 
 TEST(Ports, AreTakenInTurn) {
   const PortRange range = free_range(2);
-  const Socket first = listen_within(kHost, range, 1);
-  std::optional<Socket> second = listen_within(kHost, range, 1);
+  const Socket first = listen_on({kHost, 0}, 1, range);
+  std::optional<Socket> second = listen_on({kHost, 0}, 1, range);
   EXPECT_EQ(port_of(first), range.first);
   EXPECT_EQ(port_of(*second), range.last);
-  EXPECT_THAT([&] { listen_within(kHost, range, 1); },
-              ThrowsMessage<std::runtime_error>(HasSubstr("`ports`: none of")));
+  EXPECT_THAT(
+      [&] {
+        listen_on({kHost, 0}, 1, range);
+      },
+      ThrowsMessage<std::runtime_error>(HasSubstr("`ports`: none of")));
   second.reset();
-  EXPECT_EQ(port_of(listen_within(kHost, range, 1)), range.last);
+  EXPECT_EQ(port_of(listen_on({kHost, 0}, 1, range)), range.last);
 }
 
 TEST(Ports, OfAnyKindAreTheKernelsChoice) {
-  const Socket first = listen_within(kHost, {}, 1), second = listen_within(kHost, {}, 1);
+  const Socket first = listen_on({kHost, 0}, 1, {}), second = listen_on({kHost, 0}, 1, {});
   EXPECT_NE(port_of(first), port_of(second));
 }
 
@@ -63,7 +66,7 @@ TEST(Ports, AreWhereRanksListen) {
             {.ports = range, .heartbeat_timeout = none});
   EXPECT_EQ(met, 1);
   std::vector<Socket> taken;
-  for (int i = 0; i < 3; ++i) taken.push_back(listen_within(kHost, range, 1));
+  for (int i = 0; i < 3; ++i) taken.push_back(listen_on({kHost, 0}, 1, range));
   EXPECT_THAT([&] { run_ranks(1, 3, [](Hierarchy&) {}, {.ports = range, .heartbeat_timeout = none}); },
               ThrowsMessage<std::runtime_error>(HasSubstr("`ports`: none of")));
 }

@@ -262,7 +262,7 @@ class Door::Loop {
 };
 
 Door::Door(const Endpoint& place, const LinkKey& key, milliseconds pause, const PortRange& ports) {
-  Socket listener = place.port == 0 ? listen_within(place.host, ports, kBacklog) : listen_on(place, kBacklog);
+  Socket listener = listen_on(place, kBacklog, ports);
   endpoint_ = {place.host, port_of(listener)};
   loop_ = std::make_unique<Loop>(std::move(listener), endpoint_, key, pause);
 }

@@ -42,7 +42,7 @@ class PeerSockets {
   PeerSockets(const Group& group, const std::string& address, const Meeting& meeting)
       : group_(group),
         meeting_(meeting),
-        listener_(listen_within(address, meeting.ports, size() + static_cast<int>(kSpareVisitors))),
+        listener_(listen_on({address, 0}, size() + static_cast<int>(kSpareVisitors), meeting.ports)),
         token_(random_secret()),
         key_(link_key(meeting.privacy, kPurpose, token_)) {
     meeting_.store.set(card_of(group_.rank), fmt::format("{} {} {}", address, port_of(listener_), token_));

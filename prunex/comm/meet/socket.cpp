@@ -191,39 +191,31 @@ std::string name_of(const std::string& host, uint16_t port) {
 
 namespace {
 
-/// Why not; 0 if it does.
-int begin_to_listen(const Socket& socket, const SocketAddress& address, bool any_port, int backlog) {
+/// Nothing, if the port is taken and there is another to try.
+std::optional<Socket> try_to_listen(const Endpoint& endpoint, int backlog, bool has_others) {
+  const auto address = resolve(endpoint);
+  Socket socket = make_socket(address);
   const int on = 1;  // what is still closing there does not keep the port; a free one is to be nobody's
-  if (!any_port) setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (bind(socket.fd(), address.get(), address.length) != 0) return errno;
-  setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  return listen(socket.fd(), backlog) == 0 ? 0 : errno;
+  if (endpoint.port != 0) setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  const bool bound = bind(socket.fd(), address.get(), address.length) == 0;
+  if (bound) setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (bound && listen(socket.fd(), backlog) == 0) return socket;
+  if (has_others && errno == EADDRINUSE) return {};
+  fail_socket(fmt::format("listen on {}", name_of(endpoint)), errno);
 }
 
 }  // namespace
 
-Socket listen_on(const Endpoint& endpoint, int backlog) {
-  const auto address = resolve(endpoint);
-  Socket socket = make_socket(address);
-  const int error = begin_to_listen(socket, address, endpoint.port == 0, backlog);
-  if (error != 0) fail_socket(fmt::format("listen on {}", name_of(endpoint)), error);
-  return socket;
-}
-
-Socket listen_within(const std::string& host, const PortRange& ports, int backlog) {
-  if (ports.any()) return listen_on({host, 0}, backlog);
+Socket listen_on(const Endpoint& endpoint, int backlog, const PortRange& ports) {
+  if (endpoint.port != 0 || ports.any()) return *try_to_listen(endpoint, backlog, false);
   for (int port = ports.first; port <= ports.last; ++port) {
-    const Endpoint endpoint{host, static_cast<uint16_t>(port)};
-    const auto address = resolve(endpoint);
-    Socket socket = make_socket(address);
-    const int error = begin_to_listen(socket, address, false, backlog);
-    if (error == 0) return socket;
-    if (error != EADDRINUSE) fail_socket(fmt::format("listen on {}", name_of(endpoint)), error);
+    if (auto socket = try_to_listen({endpoint.host, static_cast<uint16_t>(port)}, backlog, true))
+      return std::move(*socket);
   }
   throw std::runtime_error(
       fmt::format("[comm] `ports`: none of {} to {} is free on {}: wanted more of them, one per rank "
                   "of this machine at a time, with `elastic` two",
-                  ports.first, ports.last, host));
+                  ports.first, ports.last, endpoint.host));
 }
 
 uint16_t port_of(const Socket& socket) {

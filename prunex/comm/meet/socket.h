@@ -71,11 +71,10 @@ bool wait_for(int descriptor, short events, Deadline deadline);
 /// Whether this errno of a call that does not block asks to try again, now or later.
 bool is_later(int error);
 
-/// Listens on a port of the host, for 0 a free one, for so many connections to come before they are accepted. All
-/// sockets here are closed by exec and do not block. Throws std::runtime_error, as do the others.
-Socket listen_on(const Endpoint& endpoint, int backlog);
-/// On the first free port of the range. Throws std::runtime_error that names `ports` if none is free.
-Socket listen_within(const std::string& host, const PortRange& ports, int backlog);
+/// Listens on a port of the host, for 0 the first free one of `ports`, for so many connections to come before they are
+/// accepted. All sockets here are closed by exec and do not block. Throws std::runtime_error, as do the others; it
+/// names `ports` if none of them is free.
+Socket listen_on(const Endpoint& endpoint, int backlog, const PortRange& ports = {});
 uint16_t port_of(const Socket& socket);
 /// The numeric address of this end.
 std::string address_of(const Socket& socket);

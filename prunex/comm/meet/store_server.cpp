@@ -75,8 +75,7 @@ class StoreServer::Loop {
         wake_(opened(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {
     uint16_t port = options.port;
     for (const auto& host : options.hosts) {
-      const auto backlog = static_cast<int>(most_clients_);
-      listeners_.push_back(port == 0 ? listen_within(host, options.ports, backlog) : listen_on({host, port}, backlog));
+      listeners_.push_back(listen_on({host, port}, static_cast<int>(most_clients_), options.ports));
       port = port_of(listeners_.back());
     }
     port_ = port;
