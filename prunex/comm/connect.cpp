@@ -59,6 +59,10 @@ void check_wanted(const Layout& layout, const Layout& wanted) {
                                           describe({wanted.node_sizes}), describe(layout)));
 }
 
+Meeting meeting_in(Store& store, Join& join, const ConnectOptions& options) {
+  return {store, join, options.privacy, options.ports};
+}
+
 // One card per rank; without a network, of this rank alone.
 struct Joined {
   std::vector<std::string> cards;
@@ -173,7 +177,7 @@ Hierarchy connect(const Layout& layout, const Meeting& meeting, const ConnectOpt
     again.join_timeout = within;
     again.announce = false;
     Join join(again.join_timeout, again.announce);
-    return connect(others, {store, join, again.privacy, again.ports}, again, gpu);
+    return connect(others, meeting_in(store, join, again), again, gpu);
   };
   hierarchy.flat = make_view("flat", *hierarchy.world);
   if (layout.world_size() > 1 && options.heartbeat_timeout.count() > 0) {
@@ -238,7 +242,7 @@ int64_t open_files() {
 
 Hierarchy connect(const Layout& layout, Store& store, const ConnectOptions& options) {
   Join join(options.join_timeout, options.announce);
-  return connect(layout, {store, join, options.privacy, options.ports}, options);
+  return connect(layout, meeting_in(store, join, options), options);
 }
 
 Hierarchy connect(const Environment& environment, ConnectOptions options, const std::optional<Layout>& wanted) {
@@ -254,7 +258,7 @@ Hierarchy connect(const Environment& environment, ConnectOptions options, const 
   const auto store = environment.world_size == 1
                          ? RunStore{nullptr, make_memory_store()}
                          : meet(environment, options.interfaces, options.privacy, options.ports, join);
-  const Meeting meeting = {*store.client, join, options.privacy, options.ports};
+  const Meeting meeting = meeting_in(*store.client, join, options);
   Layout layout = find_layout(environment, meeting);
   if (wanted) check_wanted(layout, *wanted);
   if (wanted) layout.sites = wanted->sites;

@@ -32,8 +32,8 @@ class PostLocal final : public Strategy {
   void load(const State& state, const sparsity::Cut* cut, Replica& replica) override {
     now_->load(state, cut, replica);
   }
-  void note_loss() override {
-    if (now_) now_->note_loss();
+  void note_change(bool lost) override {
+    if (now_) now_->note_change(lost);
   }
   void go_back(const State& before) override {
     const bool behind_switch = before.global["progress"][0].item<int64_t>() < switch_after_;

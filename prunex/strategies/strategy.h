@@ -115,8 +115,9 @@ class Strategy {
   /// ranks have been made anew meanwhile, where they were, for the nodes that are left; what those that are gone had is
   /// gone. The replica is the caller's.
   virtual void go_back(const State& before) = 0;
-  /// Nodes are gone, and with them what only they had. On all ranks that are left, their groups made anew.
-  virtual void note_loss() {}
+  /// The groups of its ranks have been made anew, where they were: nodes are gone (`lost`), and with them what only
+  /// they had, or have come. A step that was under way is not made. Before go_back(), if that is called for.
+  virtual void note_change(bool lost) { static_cast<void>(lost); }
 };
 
 using StrategyMaker = std::function<std::unique_ptr<Strategy>(Replica&)>;

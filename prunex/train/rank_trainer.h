@@ -58,9 +58,11 @@ class RankTrainer {
   /// Whether an operation threw because a node is lost that the run outlives.
   bool has_lost() const { return elastic_ && elastic_->has_lost(); }
   comm::Change regroup();
+  bool agree_in_node();
   void admit();
   void go_on(const comm::Change& change);
   void divide();
+  void divide_among(const comm::Layout& ranks);
   data::Cursor take_step();
   int contributors() const { return elastic_ ? elastic_->contributors() : ranks_.layout.world_size(); }
   bool contributes() const { return !elastic_ || elastic_->contributes(); }
@@ -73,10 +75,14 @@ class RankTrainer {
   void restore_cursor(const Checkpoint& checkpoint);
   void begin_steps();
   void make_step(int64_t step);
-  void make_transactions(int64_t first, int64_t last);
+  void make_together(int64_t first, int64_t last);
   int64_t go_back(int64_t transactions);
-  /// Whether the step is a transaction of its own, as those are that send gradients.
+  int64_t go_back_in_node();
+  void bring_back(int64_t step);
+  /// Whether the step is a transaction of its own, as those are that send gradients to all.
   bool is_transaction(int64_t step) const { return elastic_ && step <= gradient_steps_; }
+  /// Whether all ranks of a node have a step or none, as they average gradients there, in a run that outlives nodes.
+  bool steps_in_node() const { return elastic_ && options_.in_node == InNode::kGradients; }
   int64_t transactions_up_to(int64_t step) const { return std::min(step, gradient_steps_) + summary_.exchanges; }
   void local_step(int64_t step);
   void pass_by(int64_t step);
@@ -114,11 +120,13 @@ class RankTrainer {
   /// What it takes to make a step again, with the transactions before it.
   struct StepBegin {
     int64_t step;
-    ExchangeUndo undo;
+    Undo undo;
     data::Cursor cursor;
     Interval interval;
   };
   std::deque<StepBegin> begins_;  // of the last two steps, while these send gradients
+  int64_t steps_of_node_ = 0;     // that all of its ranks had made when the ranks of the run last changed
+  bool division_is_due_ = false;  // ranks have changed since the images were divided among them
   data::Dataset calibration_;
   Evaluator evaluator_;
   Pruning pruning_;

@@ -272,9 +272,10 @@ void validate_strategy(const TrainOptions& options) {
   const bool workers = options.in_node == InNode::kGradients;
   text::refuse_if(workers && options.overlap > 0,
                   "`overlap`: got one beside `in_node` gradients, whose ranks talk in every step; wanted 0");
-  text::refuse_if(workers && (options.elastic || !options.join.empty()),
-                  "`in_node`: got gradients beside `elastic`, which repeats exchanges of weights, not the steps "
-                  "before them; wanted weights");
+  text::refuse_if(workers && options.elastic && facts.controls,
+                  fmt::format("`in_node`: got gradients beside `elastic`, which makes steps again; {} keeps the sum of "
+                              "theirs: wanted weights",
+                              name));
   text::refuse_if(payload != Payload::kFp32 && options.sites > 1,
                   fmt::format("`payload`: got {}, between sites fp32 alone", strategies::name_of(payload)));
   text::refuse_if(options.exchange.form == strategies::ExchangeForm::kFlat && facts.sums && !kind.is_ddp(),

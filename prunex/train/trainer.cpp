@@ -157,7 +157,7 @@ void RankTrainer::end() {
     run_->finish();
   };
   if (!elastic_) return work();
-  const ExchangeUndo undo(*strategy_, network_.replica(), mean_);
+  const Undo undo(*strategy_, network_.replica(), mean_);
   for (;;) {
     try {
       return work();
@@ -203,9 +203,11 @@ void RankTrainer::begin_steps() {
 /// The next one of the run, which others make if this rank does not.
 void RankTrainer::make_step(int64_t step) {
   evaluated_.reset();
-  if (is_transaction(step)) return make_transactions(step, step);
+  if (is_transaction(step)) return make_together(step, step);
+  const bool passes_by = !contributes() || interval_.pace.is_late();
+  if (steps_in_node() && !passes_by) return make_together(step, step);
   begins_.clear();
-  if (!contributes() || interval_.pace.is_late()) return pass_by(step);
+  if (passes_by) return pass_by(step);
   local_step(step);
   if (interval_.pace.has_deadline()) wait_for(ranks_.device);
   interval_.pace.made_step();
@@ -248,28 +250,31 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step) {
     return round;
   }
   const auto best = summary_.best;
-  const int working = contributors();
   const int64_t transaction = transactions_up_to(step) + 1;
   for (;;) {
-    const ExchangeUndo undo(*strategy_, network_.replica(), mean_);
+    const Undo undo(*strategy_, network_.replica(), mean_);
+    const bool divides = division_is_due_ || contributors() != ranks_.layout.world_size();
+    const comm::Layout all = ranks_.layout;
     try {
       exchange();
       round.metrics.z_hash = hash_of(strategy_->product().params, strategy_->masks());
       const uint64_t cut = round.cut ? sparsity::hash(round.cut->cut) : 0;
       round.newcomer = elastic_->commit(transaction, *round.metrics.z_hash ^ cut);
-      if (contributors() != working) divide();
+      if (divides) divide();
       return round;
     } catch (const std::runtime_error&) {
       if (!has_lost()) throw;
       const int64_t counted = regroup().transactions;
-      if (counted + 1 >= transaction) divide();
-      if (counted == transaction) {  // all who are left had it
-        round.wishes = {};           // some may have tried already to fulfil them
+      if (counted == transaction) {      // all who are left had it
+        if (divides) divide_among(all);  // as those did who have gone on meanwhile
+        if (is_transaction(step + 1)) divide();
+        round.wishes = {};  // some may have tried already to fulfil them
         return round;
       }
       undo.bring_back(*strategy_, network_.replica(), mean_);
       summary_.best = best;
-      if (counted + 1 < transaction) make_transactions(go_back(counted), step);
+      if (counted + 1 < transaction) make_together(go_back(counted), step);
+      if (steps_in_node() && !is_transaction(step) && steps_of_node_ < step) make_together(go_back_in_node(), step);
     }
   }
 }

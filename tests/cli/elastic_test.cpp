@@ -114,8 +114,11 @@ TEST_F(Elastic, RunsOfGradientsOutliveNodes) {
   }
 }
 
-TEST_F(Elastic, LostNodesComeBack) {
-  Running training(scratch_.path(), endless_elastic_run({"--nodes", "2", "--ranks-per-node", "2"}));
+class ElasticNodes : public Elastic, public testing::WithParamInterface<const char*> {};
+
+TEST_P(ElasticNodes, ComeBackWhenLost) {
+  Running training(scratch_.path(),
+                   endless_elastic_run({"--nodes", "2", "--ranks-per-node", "2", "--in-node", GetParam()}));
   ASSERT_TRUE(training.wait_for("exchange 3/"));
   ranks_ = training.children();
   kill(ranks_.at(1), SIGKILL);
@@ -139,6 +142,8 @@ TEST_F(Elastic, LostNodesComeBack) {
   EXPECT_EQ(images(joined + 1), 2 * 2 * 8) << "who has just joined has not trained";
   EXPECT_EQ(images(joined + 2), 4 * 2 * 8);
 }
+
+INSTANTIATE_TEST_SUITE_P(InNode, ElasticNodes, testing::Values("weights", "gradients"));
 
 /// Without waiting for an exchange, as all that they need is there before the next step.
 TEST_F(Elastic, LostNodesComeBackToRunsOfGradients) {
@@ -202,6 +207,13 @@ TEST_F(Elastic, RunsLoseANodeWithOneOfItsRanks) {
   EXPECT_EQ(result.status, 0) << result.errors;
   expect_whole_record(1);
   EXPECT_THAT(lines_of("membership.jsonl").at(0).at("nodes"), ElementsAre(0, 2));
+}
+
+TEST_F(Elastic, RunsOfWorkersOutliveThem) {
+  const Result result =
+      run_and(SIGKILL, {{3, 0}, {12, 3}}, {"--nodes", "3", "--ranks-per-node", "2,2,1", "--in-node", "gradients"});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  expect_whole_record(2);
 }
 
 TEST_F(Elastic, RunsOnNodesOfDifferentSizesOutliveThem) {

@@ -129,6 +129,14 @@ TEST(GoBack, UndoesStepsOfGradients) {
                                  .exchange = {.payload = Payload::kBf16}};
   expect_the_same([&](Replica& replica, comm::Hierarchy& ranks) { return make_scaffold(replica, ranks, scaffold); },
                   kMomentum, true);
+  HsadmmOptions local = default_options();
+  local.local.steps = reporting.steps;
+  local.local.total_steps = reporting.total_steps;
+  expect_the_same(
+      [&](Replica& replica, comm::Hierarchy& ranks) {
+        return make_averaging_in_node(make_hsadmm(replica, ranks, local), replica, ranks, reporting);
+      },
+      kMomentum, true);
   expect_the_same(post_local(2, reporting), kMomentum);
   expect_the_same(post_local(2, reporting), kMomentum, true);
 }

@@ -225,7 +225,7 @@ void expect_duals_without_a_node(Goes goes) {
       strategy = make_hsadmm(replica, ranks, options);
       strategy->load(copy, nullptr, replica);
     } else {
-      strategy->note_loss();
+      strategy->note_change(true);
     }
     if (goes == Goes::kBack) strategy->go_back(copy);
     const Replica begin = copy_of(replica);

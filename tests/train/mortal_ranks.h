@@ -126,14 +126,15 @@ inline End run_mortal(const TrainOptions& options, const comm::Layout& layout, c
   }
 }
 
-/// A run on so many nodes of one rank.
+/// A run on so many nodes, of as many ranks as `options` say.
 inline std::vector<End> run_mortals(const TrainOptions& options, int nodes, const Lives& lives) {
   const auto store = comm::make_memory_store();
-  std::vector<End> ends(static_cast<size_t>(nodes));
+  const int of_node = options.ranks_per_node.front();
+  std::vector<End> ends(static_cast<size_t>(nodes * of_node));
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < nodes; ++rank) {
+  for (int rank = 0; rank < nodes * of_node; ++rank) {
     threads.emplace_back([&, rank] {
-      ends[static_cast<size_t>(rank)] = run_mortal(options, comm::Layout::even(nodes, 1, rank), *store, lives);
+      ends[static_cast<size_t>(rank)] = run_mortal(options, comm::Layout::even(nodes, of_node, rank), *store, lives);
     });
   }
   for (auto& thread : threads) thread.join();

@@ -152,11 +152,13 @@ struct Left {
   std::string weights;  // model.safetensors
 };
 
-/// Whoever ends, the others have a whole record.
+/// Whoever ends, the other nodes have a whole record.
 void expect_whole(const TrainOptions& options, int lost, const std::vector<End>& ends) {
-  for (size_t rank = 0; rank < ends.size(); ++rank) {
-    EXPECT_EQ(ends[rank].died, static_cast<int>(rank) == lost) << ends[rank].error;
-    EXPECT_EQ(ends[rank].summary.has_value(), static_cast<int>(rank) != lost) << ends[rank].error;
+  const int of_node = options.ranks_per_node.front();
+  for (size_t i = 0; i < ends.size(); ++i) {
+    const int rank = static_cast<int>(i);
+    EXPECT_EQ(ends[i].died, rank == lost) << ends[i].error;
+    EXPECT_EQ(ends[i].summary.has_value(), rank / of_node != lost / of_node) << ends[i].error;
   }
   const auto lines = lines_of(options.run_dir);
   const auto exchanges = static_cast<size_t>(options.exchanges);
@@ -181,7 +183,7 @@ void expect_two_cuts(const TrainOptions& options) {
 Left left_of(const TrainOptions& options, int lost) {
   const auto summary = nlohmann::json::parse(tests::text_of(options.run_dir + "/summary.json"));
   const auto change = nlohmann::json::parse(tests::text_of(options.run_dir + "/membership.jsonl"));
-  EXPECT_EQ(change.at("lost"), nlohmann::json{lost});
+  EXPECT_EQ(change.at("lost"), nlohmann::json{lost / options.ranks_per_node.front()});
   return {fmt::format("after exchange {}, {} images, {} lost", change.at("exchange").dump(),
                       summary.at("samples").dump(), summary.at("images_lost").dump()),
           tests::text_of(options.run_dir + "/model.safetensors")};
@@ -224,6 +226,20 @@ TEST(LosesInPostLocalSgd, TheOthersGoOnFromWhereTheyAre) {
   options.local_after = 2;
   lose_at_operations(options, 0, [](const TrainOptions&) {});
   lose_at_operations(options, 1, [](const TrainOptions&) {});
+}
+
+/// Ranks of a node talk in every step; nodes do not lose steps that are whole, wherever the loss finds them.
+TEST(LosesAmongWorkers, TheOthersGoOnFromWhereTheirNodesAre) {
+  TrainOptions options = tiny_run(320, 4);
+  options.nodes = 3;
+  options.ranks_per_node = {2};
+  options.local_steps = 4;
+  options.elastic = true;
+  options.strategy = "diloco";
+  options.in_node = InNode::kGradients;
+  options.run_dir = "";
+  lose_at_operations(options, 0, [](const TrainOptions&) {});
+  lose_at_operations(options, 3, [](const TrainOptions&) {});
 }
 
 std::vector<nlohmann::json> changes_of(const std::string& directory) {

@@ -404,7 +404,7 @@ TEST(Strategies, RefuseWhatTheyDoNotHave) {
   expect_refused(
       "diloco", [](auto& o) { o.in_node = InNode::kGradients, o.overlap = 1; }, "`overlap`: got one beside `in_node`");
   expect_refused(
-      "diloco", [](auto& o) { o.in_node = InNode::kGradients, o.elastic = true; }, "`in_node`: got gradients beside");
+      "scaffold", [](auto& o) { o.in_node = InNode::kGradients, o.elastic = true; }, "`in_node`: got gradients beside");
   expect_refused(
       "one_shot", [](auto& o) { o.prune_at = 1; }, "`prune_at`: got 1, wanted a share in (0, 1)");
   expect_refused(

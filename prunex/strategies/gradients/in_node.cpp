@@ -1,4 +1,3 @@
-#include <stdexcept>
 #include <utility>
 
 #include "prunex/strategies/gradients/gradients.h"
@@ -10,7 +9,10 @@ namespace {
 class AveragingInNode final : public Strategy {
  public:
   AveragingInNode(std::unique_ptr<Strategy> between, Replica& replica, comm::Hierarchy& ranks, const DdpOptions& ddp)
-      : node_(comm::as_own_node(ranks)), between_(std::move(between)), in_node_(make_ddp(replica, node_, ddp)) {}
+      : ranks_(ranks),
+        node_(comm::as_own_node(ranks)),
+        between_(std::move(between)),
+        in_node_(make_ddp(replica, node_, ddp)) {}
 
   const LocalTerms& local_terms() const override { return between_->local_terms(); }
   void before_update(Replica& replica) override {
@@ -33,12 +35,16 @@ class AveragingInNode final : public Strategy {
     between_->load(state, cut, replica);
     if (cut != nullptr) in_node_->cut(*cut, replica);
   }
-  void go_back(const State&) override {
-    throw std::logic_error("[strategies] ranks that average gradients in their node cannot go back");
+  void go_back(const State& before) override { between_->go_back(before); }
+  void note_change(bool lost) override {
+    node_ = comm::as_own_node(ranks_);
+    in_node_->go_back(in_node_->state());
+    between_->note_change(lost);
   }
 
  private:
-  comm::Hierarchy node_;
+  comm::Hierarchy& ranks_;
+  comm::Hierarchy node_;  // stays where it is
   const std::unique_ptr<Strategy> between_, in_node_;
 };
 

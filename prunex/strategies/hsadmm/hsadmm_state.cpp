@@ -44,7 +44,7 @@ void Hsadmm::go_back(const State& before) {
   at::NoGradGuard no_grad;
   restore_progress(before);
   restore_tensors(before);
-  if (saved_numbers<int64_t, 2>(before.global, "nodes")[1] != 0) note_loss();
+  if (saved_numbers<int64_t, 2>(before.global, "nodes")[1] != 0) lost_nodes_ = true;
 }
 
 /// Where the run is, and its masks, unless they are those of the network before a cut.
@@ -85,7 +85,7 @@ void Hsadmm::load(const State& state, const sparsity::Cut* cut_before, Replica& 
   }
   restore_tensors(state);
   const auto [nodes, has_lost] = saved_numbers<int64_t, 2>(state.global, "nodes");
-  if (has_lost != 0 || nodes > ranks_.layout().nodes()) note_loss();
+  if (has_lost != 0 || nodes > ranks_.layout().nodes()) lost_nodes_ = true;
 }
 
 }  // namespace prunex::strategies

@@ -26,7 +26,7 @@ class Hsadmm final : public Strategy {
   void cut(const sparsity::Cut& cut, Replica& replica) override;
   State state() const override;
   void go_back(const State& before) override;
-  void note_loss() override { lost_nodes_ = true; }
+  void note_change(bool lost) override { lost_nodes_ = lost_nodes_ || lost; }
   void load(const State& state, const sparsity::Cut* cut, Replica& replica) override;
 
  private:

@@ -207,15 +207,19 @@ strategies::State own_copies(const strategies::State& state, const Weights& repl
 
 }  // namespace
 
-ExchangeUndo::ExchangeUndo(const strategies::Strategy& strategy, const Replica& replica, const ProductMean& mean)
-    : updates_(replica.updates), mean_(mean.copy()) {
+Undo::Undo(const Replica& replica) : updates_(replica.updates) {
   at::NoGradGuard no_grad;
-  state_ = own_copies(strategy.state(), replica.weights);
   weights_ = {strategies::clones(replica.weights.params), strategies::clones(replica.weights.buffers)};
   for (const auto& part : replica.optimizer) optimizer_.push_back(strategies::clones(part.value()));
 }
 
-void ExchangeUndo::bring_back(strategies::Strategy& strategy, Replica& replica, ProductMean& mean) const {
+Undo::Undo(const strategies::Strategy& strategy, const Replica& replica, const ProductMean& mean) : Undo(replica) {
+  at::NoGradGuard no_grad;
+  state_ = own_copies(strategy.state(), replica.weights);
+  mean_ = mean.copy();
+}
+
+void Undo::bring_back(strategies::Strategy& strategy, Replica& replica, ProductMean& mean) const {
   at::NoGradGuard no_grad;
   strategies::restore(replica.weights.params, weights_.params, "");
   strategies::restore(replica.weights.buffers, weights_.buffers, "");
@@ -223,8 +227,9 @@ void ExchangeUndo::bring_back(strategies::Strategy& strategy, Replica& replica, 
   size_t i = 0;
   for (auto& part : replica.optimizer) strategies::restore(part.value(), optimizer_[i++], "");
   replica.updates = updates_;
-  strategy.go_back(state_);
-  mean = mean_.copy();
+  if (!state_) return;
+  strategy.go_back(*state_);
+  mean = mean_->copy();
 }
 
 std::string to_json(const comm::Change& change, int64_t exchange) {

@@ -67,20 +67,22 @@ inline bool takes_any_nodes(const TrainOptions& options) {
 /// std::invalid_argument for nodes of other sizes, fewer than `min_nodes`, or more than images are divided among.
 void check_elastic(const TrainOptions& options, const comm::Layout& layout);
 
-/// Everything that an exchange changes, copied before it.
-class ExchangeUndo {
+/// Everything that an exchange or a step changes, copied before it.
+class Undo {
  public:
-  ExchangeUndo(const strategies::Strategy& strategy, const Replica& replica, const ProductMean& mean);
+  Undo(const strategies::Strategy& strategy, const Replica& replica, const ProductMean& mean);
+  /// Of a step in which the strategy changes nothing of its own.
+  explicit Undo(const Replica& replica);
 
   /// Once the ranks that are left have connected anew.
   void bring_back(strategies::Strategy& strategy, Replica& replica, ProductMean& mean) const;
 
  private:
-  strategies::State state_;
   Weights weights_;
   std::vector<TensorDict> optimizer_;
   int64_t updates_;
-  ProductMean mean_;
+  std::optional<strategies::State> state_;
+  std::optional<ProductMean> mean_;
 };
 
 /// One line of membership.jsonl. `exchange`: the last one that all have.

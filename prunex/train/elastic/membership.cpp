@@ -12,26 +12,51 @@ namespace prunex::train {
 
 /// Goes on with the ranks that are left.
 comm::Change RankTrainer::regroup() {
-  add_traffic(resumed_.traffic, ranks_);
-  const comm::Change change = elastic_->regroup();
-  go_on(change);
+  comm::Change change;
+  do {
+    add_traffic(resumed_.traffic, ranks_);
+    change = elastic_->regroup();
+    go_on(change);
+  } while (!agree_in_node());
   return change;
 }
 
-/// Steps first … last, each of which all ranks have or none: if one is lost, the others make again what not all had.
-void RankTrainer::make_transactions(int64_t first, int64_t last) {
+/// Ranks of a node that make steps together tell each other how many they have made. False if a node was lost
+/// meanwhile.
+bool RankTrainer::agree_in_node() {
+  if (!steps_in_node()) return true;
+  at::Tensor least = at::tensor({-steps_made_}, at::kLong);
+  try {
+    ranks_.node->all_reduce(least, comm::Reduce::kMax);
+  } catch (const std::runtime_error&) {
+    if (!has_lost()) throw;
+    return false;
+  }
+  steps_of_node_ = -least.item<int64_t>();
+  return true;
+}
+
+/// Steps first … last, each of which all ranks have that average gradients, or none: if a node is lost, they make again
+/// what not all of them had.
+void RankTrainer::make_together(int64_t first, int64_t last) {
   for (int64_t step = first; step <= last;) {
     std::erase_if(begins_, [step](const StepBegin& begin) { return begin.step >= step || begin.step < step - 1; });
-    begins_.push_back({step, {*strategy_, network_.replica(), mean_}, cursor_, interval_});
+    Replica& replica = network_.replica();
+    const bool all = is_transaction(step);
+    begins_.push_back({step, all ? Undo(*strategy_, replica, mean_) : Undo(replica), cursor_, interval_});
     try {
       local_step(step);
-      elastic_->enter(transactions_up_to(step));
+      if (all) {
+        elastic_->enter(transactions_up_to(step));
+        interval_.steps_of_all += ranks_.layout.world_size();
+      }
       interval_.pace.made_step();
-      interval_.steps_of_all += ranks_.layout.world_size();
       ++step;
     } catch (const std::runtime_error&) {
       if (!has_lost()) throw;
-      step = go_back(regroup().transactions);
+      if (!all) steps_made_ = step - 1;
+      const int64_t transactions = regroup().transactions;
+      step = all ? go_back(transactions) : go_back_in_node();
     }
   }
 }
@@ -39,6 +64,20 @@ void RankTrainer::make_transactions(int64_t first, int64_t last) {
 /// To where so many transactions count. The step to go on with, whose images are now those of the ranks that are left.
 int64_t RankTrainer::go_back(int64_t transactions) {
   const int64_t step = transactions + 1 - summary_.exchanges;
+  bring_back(step);
+  divide();
+  return step;
+}
+
+/// To what all ranks of the node have. The step to go on with; until the next exchange a node keeps its share of the
+/// images, since others may be in other steps.
+int64_t RankTrainer::go_back_in_node() {
+  const int64_t step = steps_of_node_ + 1;
+  bring_back(step);
+  return step;
+}
+
+void RankTrainer::bring_back(int64_t step) {
   const auto begin = std::find_if(begins_.begin(), begins_.end(), [step](const auto& one) { return one.step == step; });
   TORCH_CHECK(begin != begins_.end(), "[train] no way back to step ", step);
   begin->undo.bring_back(*strategy_, network_.replica(), mean_);
@@ -47,8 +86,6 @@ int64_t RankTrainer::go_back(int64_t transactions) {
   loss_.reset();
   evaluated_.reset();
   steps_made_ = step - 1;
-  divide();
-  return step;
 }
 
 /// Lets the node in that waits, unless it has gone.
@@ -65,17 +102,21 @@ void RankTrainer::admit() {
   } catch (const std::runtime_error&) {
     if (!has_lost()) throw;
     regroup();
+    if (!is_transaction(last_step_ + 1)) return;  // others may have let it in, and gone on
   }
   divide();
 }
 
-/// The groups are others. A loss costs the local steps since the last exchange that counts.
+/// The groups are others. A loss costs its local steps from the last exchange that counts to the next one.
 void RankTrainer::go_on(const comm::Change& change) {
-  if (!change.lost.empty()) strategy_->note_loss();
+  strategy_->note_change(!change.lost.empty());
+  division_is_due_ = true;
   moved_ = {};
   const bool counts = change.transactions > transactions_up_to(steps_made_);  // the exchange that is under way
   const int64_t exchange = summary_.exchanges + (counts ? 1 : 0);
-  const int64_t steps_lost = is_transaction(steps_made_) ? 1 : counts ? 0 : steps_made_ - last_step_;
+  const int64_t begin = counts ? steps_made_ : last_step_;  // of the steps whose images stay divided as they are
+  const int64_t end = std::min((begin / options_.local_steps + 1) * options_.local_steps, length_.steps);
+  const int64_t steps_lost = is_transaction(steps_made_) ? 1 : end - begin;
   summary_.nodes_lost += static_cast<int64_t>(change.lost.size());
   summary_.nodes_joined += static_cast<int64_t>(change.joined.size());
   summary_.images_lost += change.ranks_lost * options_.batch_size * steps_lost;
@@ -86,8 +127,12 @@ void RankTrainer::go_on(const comm::Change& change) {
 /// The images from here on are divided among the ranks that train. Who does not yet follows the first of them. If the
 /// ranks change again before the next step, it is as if they had changed once: some may not have seen the first time.
 void RankTrainer::divide() {
-  if (division_) return;
-  feed_->loader().divide(contributes() ? ranks_.layout.rank : 0, contributors(), cursor_);
+  divide_among({.node_sizes = {contributors()}, .rank = contributes() ? ranks_.layout.rank : 0});
+  division_is_due_ = false;
+}
+
+void RankTrainer::divide_among(const comm::Layout& ranks) {
+  if (!division_) feed_->loader().divide(ranks.rank, ranks.world_size(), cursor_);
 }
 
 /// Whose images come next; and the one after it.
@@ -126,7 +171,9 @@ void RankTrainer::join(const std::string& config, StopRequest* stop) {
       fetched = true;
     } catch (const std::runtime_error&) {
       if (!has_lost()) throw;
-      change = elastic_->regroup();
+      do {
+        change = elastic_->regroup();
+      } while (!agree_in_node());
     }
   }
   if (ranks_.layout.local_rank() == 0 && !options_.quiet) {
@@ -137,6 +184,7 @@ void RankTrainer::join(const std::string& config, StopRequest* stop) {
   arithmetic_ = handover.arithmetic;  // whatever this node's processors would have chosen
   steps_.set_arithmetic(arithmetic_);
   run_.emplace(options_, config, ranks_, stop, directory);
+  strategy_->note_change(false);
   restore(handover.checkpoint);
   if (is_transaction(summary_.steps)) divide();  // among those who are left: a node may have been lost meanwhile
   summary_.nodes_joined += 1;
