@@ -6,6 +6,10 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
+
 #include <cmath>
 #include <mutex>
 #include <optional>
@@ -146,9 +150,13 @@ double LossSum::take() {
   return sum;
 }
 
-bool has_bf16_arithmetic() {
+bool is_faster_in_bf16() {
 #ifdef __x86_64__
-  return __builtin_cpu_supports("avx512bf16") != 0;
+  if (__builtin_cpu_supports("avx512bf16") == 0) return false;
+  if (__builtin_cpu_is("intel") == 0) return true;
+  constexpr unsigned int kAmxBf16 = 1U << 22;  // in edx of leaf 7
+  unsigned int eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & kAmxBf16) != 0;
 #else
   return false;
 #endif

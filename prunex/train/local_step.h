@@ -61,7 +61,8 @@ class LossSum {
 /// and convolutions add up in one order. Of the whole process.
 void compute_reproducibly();
 
-/// Whether this processor multiplies bf16 in hardware.
-bool has_bf16_arithmetic();
+/// Whether this processor multiplies bf16 faster than fp32, as AMD's do with AVX-512 and Intel's with AMX; Intel's with
+/// AVX-512 alone are slower in it (docs/performance.md).
+bool is_faster_in_bf16();
 
 }  // namespace prunex::train

@@ -29,7 +29,7 @@ enum class LearningRateSchedule {
 
 /// Arithmetic of the local steps; weights, state and evaluation are fp32.
 enum class Precision {
-  kAuto,  ///< bf16 if every rank's processor computes in it, else fp32; tf32 on GPUs
+  kAuto,  ///< bf16 if every rank's processor is faster in it, else fp32; tf32 on GPUs
   kFp32,
   kTf32,  ///< on GPUs alone
   kBf16,

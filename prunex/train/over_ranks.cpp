@@ -56,7 +56,7 @@ Arithmetic decide_arithmetic(Precision precision, const c10::Device& device, com
   if (precision == Precision::kTf32) return Arithmetic::kTf32;
   if (precision == Precision::kBf16) return Arithmetic::kBf16;
   if (!device.is_cpu()) return device.is_cuda() ? Arithmetic::kTf32 : Arithmetic::kFp32;
-  at::Tensor without = at::zeros({1}, at::kLong).fill_(has_bf16_arithmetic() ? 0 : 1);
+  at::Tensor without = at::zeros({1}, at::kLong).fill_(is_faster_in_bf16() ? 0 : 1);
   world.all_reduce(without);
   return without.item<int64_t>() == 0 ? Arithmetic::kBf16 : Arithmetic::kFp32;
 }

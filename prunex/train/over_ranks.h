@@ -42,7 +42,7 @@ void add_by_node(comm::NodeInterfaceBytes& sums, const comm::NodeInterfaceBytes&
 /// By rank.
 std::vector<admm::Residuals> gather(const admm::Residuals& own, comm::Communicator& world);
 
-/// Of local steps; kAuto: bf16 if the processors of all ranks have it, TF32 on GPUs.
+/// Of local steps; kAuto: bf16 if the processors of all ranks are faster in it, TF32 on GPUs.
 Arithmetic decide_arithmetic(Precision precision, const c10::Device& device, comm::Communicator& world);
 
 /// How many different ones of these numbers, none of which is negative, the ranks have together.

@@ -62,7 +62,7 @@ class RankTrainer {
   void admit();
   void go_on(const comm::Change& change);
   void divide();
-  void divide_among(const comm::Layout& ranks);
+  void divide_among(int rank, int ranks);
   data::Cursor take_step();
   int contributors() const { return elastic_ ? elastic_->contributors() : ranks_.layout.world_size(); }
   bool contributes() const { return !elastic_ || elastic_->contributes(); }
@@ -124,7 +124,7 @@ class RankTrainer {
     data::Cursor cursor;
     Interval interval;
   };
-  std::deque<StepBegin> begins_;  // of the last two steps, while these send gradients
+  std::deque<StepBegin> begins_;  // of the last two steps, while these send gradients, to all or in the node
   int64_t steps_of_node_ = 0;     // that all of its ranks had made when the ranks of the run last changed
   bool division_is_due_ = false;  // ranks have changed since the images were divided among them
   data::Dataset calibration_;

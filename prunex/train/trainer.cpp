@@ -253,8 +253,8 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step) {
   const int64_t transaction = transactions_up_to(step) + 1;
   for (;;) {
     const Undo undo(*strategy_, network_.replica(), mean_);
-    const bool divides = division_is_due_ || contributors() != ranks_.layout.world_size();
-    const comm::Layout all = ranks_.layout;
+    const bool divides = division_is_due_ || contributors() < ranks_.layout.world_size();
+    const int rank = ranks_.layout.rank, all = ranks_.layout.world_size();
     try {
       exchange();
       round.metrics.z_hash = hash_of(strategy_->product().params, strategy_->masks());
@@ -265,8 +265,8 @@ RankTrainer::Round RankTrainer::exchange_after(int64_t step) {
     } catch (const std::runtime_error&) {
       if (!has_lost()) throw;
       const int64_t counted = regroup().transactions;
-      if (counted == transaction) {      // all who are left had it
-        if (divides) divide_among(all);  // as those did who have gone on meanwhile
+      if (counted == transaction) {            // all who are left had it
+        if (divides) divide_among(rank, all);  // as those did who have gone on meanwhile
         if (is_transaction(step + 1)) divide();
         round.wishes = {};  // some may have tried already to fulfil them
         return round;

@@ -218,7 +218,7 @@ class LoopStrategy {
     if (!own) forget_own(state);
     ranks_->run([&] {
       strategy_->load(state, cut ? &*cut : nullptr, replica_);
-      strategy_->note_change(lost);
+      if (lost) strategy_->note_change(true);
     });
     if (cut) analysis_.reset();
   }

@@ -32,12 +32,13 @@ TEST(Handover, HasWhatAllHaveAndNothingOfAnybodysOwn) {
   checkpoint.rank.insert("updates", at::scalar_tensor(9, at::kLong));
   const std::string config = "seed = 3\nmodel = \"resnet8\"\n";
   const auto node = comm::make_solo("node");
-  const std::string bytes = to_bytes({checkpoint, "runs/one", Arithmetic::kBf16}, config, *node);
+  const std::string bytes = to_bytes({checkpoint, "runs/one", Arithmetic::kBf16, 6}, config, *node);
   EXPECT_EQ(bytes.find(std::string(static_cast<const char*>((z + 3).const_data_ptr()), 16)), std::string::npos);
 
   const Handover taken = take_over(bytes, config, *node);
   EXPECT_EQ(taken.run_directory, "runs/one");
   EXPECT_EQ(taken.arithmetic, Arithmetic::kBf16);
+  EXPECT_EQ(taken.ranks, 6);
   EXPECT_EQ(taken.checkpoint.exchange, 7);
   EXPECT_TRUE(at::equal(taken.checkpoint.product["w"], z));
   EXPECT_TRUE(at::equal(taken.checkpoint.node["mask/g"], checkpoint.node["mask/g"]));

@@ -27,18 +27,20 @@ struct Death : std::exception {
   const char* what() const noexcept override { return "the end of this rank"; }
 };
 
-/// Collective operations of one rank, counted from when its run can be joined, or from when it lets a node in; it ends
-/// at one of them.
+/// Collective operations of one rank, counted from when its run can be joined, from when it lets a node in, or from
+/// when nodes have changed; it ends at one of them.
 class Life {
  public:
-  enum class From { kDoors, kAdmission };
+  enum class From { kDoors, kAdmission, kChange };
 
   Life(std::string run_dir, int64_t last, From from = From::kDoors)
-      : doors_(std::move(run_dir) + "/" + kDoorsFile), last_(last), from_(from) {}
+      : sign_(std::move(run_dir) + "/" + (from == From::kChange ? "membership.jsonl" : kDoorsFile)),
+        last_(last),
+        from_(from) {}
 
   /// Of all that run while a node trains, admissions alone broadcast in the world.
   void operation(bool broadcasts_in_world) {
-    if (!begun_) begun_ = std::filesystem::exists(doors_) && (from_ == From::kDoors || broadcasts_in_world);
+    if (!begun_) begun_ = std::filesystem::exists(sign_) && (from_ != From::kAdmission || broadcasts_in_world);
     if (begun_ && operations_++ == last_) throw Death();
     if (!begun_ && waits_) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
@@ -47,7 +49,7 @@ class Life {
   void wait() { waits_ = true; }
 
  private:
-  const std::string doors_;
+  const std::string sign_;  // a file that is there then
   const int64_t last_;
   const From from_;
   std::atomic<bool> begun_ = false, waits_ = false;
@@ -141,8 +143,8 @@ inline std::vector<End> run_mortals(const TrainOptions& options, int nodes, cons
   return ends;
 }
 
-/// The same, and one node that joins after so many exchanges: the last End is its. The others wait for it; `lives` has
-/// one of rank 0, counted from the admission on.
+/// The same, and one node that joins after so many exchanges: the last Ends are its. The others wait for it; `lives`
+/// has one of rank 0, counted from the admission on. `newcomer`: of its first rank.
 inline std::vector<End> run_and_join(TrainOptions options, int nodes, int64_t after, const Lives& lives,
                                      Life& newcomer) {
   std::vector<End> ends;
@@ -151,9 +153,9 @@ inline std::vector<End> run_and_join(TrainOptions options, int nodes, int64_t af
   while (tests::lines_written(metrics) < after) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   lives.front().second->wait();
   options.join = std::exchange(options.run_dir, "");
-  const End joined = run_mortal(options, comm::Layout::even(1, 1), *comm::make_memory_store(), {{0, &newcomer}});
+  const std::vector<End> joined = run_mortals(options, 1, {{0, &newcomer}});
   others.join();
-  ends.push_back(joined);
+  ends.insert(ends.end(), joined.begin(), joined.end());
   return ends;
 }
 

@@ -11,6 +11,7 @@
 #include <map>
 #include <set>
 
+#include "prunex/train/strategy_choice.h"
 #include "prunex/train/tensor_hash.h"
 #include "tests/json_lines.h"
 #include "tests/scratch.h"
@@ -228,19 +229,36 @@ TEST(LosesInPostLocalSgd, TheOthersGoOnFromWhereTheyAre) {
   lose_at_operations(options, 1, [](const TrainOptions&) {});
 }
 
-/// Ranks of a node talk in every step; nodes do not lose steps that are whole, wherever the loss finds them.
-TEST(LosesAmongWorkers, TheOthersGoOnFromWhereTheirNodesAre) {
-  TrainOptions options = tiny_run(320, 4);
+struct LossAmongWorkers {
+  const char* strategy;
+  int64_t local_after;
+  int rank;
+};
+
+using LosesAmongWorkers = testing::TestWithParam<LossAmongWorkers>;
+
+/// Ranks of a node talk in every step. What a node has whole is not made again, wherever the loss finds it.
+TEST_P(LosesAmongWorkers, TheOthersGoOnFromWhereTheirNodesAre) {
+  TrainOptions options = tiny_run(160, 4);
   options.nodes = 3;
   options.ranks_per_node = {2};
-  options.local_steps = 4;
+  options.local_steps = 3;
+  options.batch_size = 4;
   options.elastic = true;
-  options.strategy = "diloco";
+  options.strategy = GetParam().strategy;
+  options.local_after = GetParam().local_after;
   options.in_node = InNode::kGradients;
-  options.run_dir = "";
-  lose_at_operations(options, 0, [](const TrainOptions&) {});
-  lose_at_operations(options, 3, [](const TrainOptions&) {});
+  lose_at_operations(options, GetParam().rank, [](const TrainOptions& of_run) {
+    const auto exchange = tests::json_lines(of_run.run_dir + "/membership.jsonl").at(0).at("exchange");
+    const auto summary = nlohmann::json::parse(tests::text_of(of_run.run_dir + "/summary.json"));
+    const int steps = exchange < of_run.local_after ? 1 : exchange < of_run.exchanges ? 3 : 0;
+    EXPECT_EQ(summary.at("images_lost"), 2 * steps * 4);
+  });
 }
+
+INSTANTIATE_TEST_SUITE_P(Strategies, LosesAmongWorkers,
+                         testing::Values(LossAmongWorkers{"diloco", 1, 0}, LossAmongWorkers{"hsadmm", 0, 3}),
+                         [](const auto& param) { return param.param.strategy; });
 
 std::vector<nlohmann::json> changes_of(const std::string& directory) {
   return tests::json_lines(directory + "/membership.jsonl");
@@ -324,24 +342,40 @@ TEST(RunWithATeacher, IsJoined) {
   EXPECT_EQ(changes_of(options.run_dir).size(), 1U);
 }
 
-/// While a node comes in, one of the three is lost, at one operation after the other. Without rank 0 the newcomer
-/// knocks at the other's door a second later: the run is long enough for that.
-TEST(RunOfGradients, OutlivesWhoIsLostMeanwhile) {
+struct AdmissionCase {
+  const char* name;
+  const char* strategy;
+  int ranks_per_node;
+};
+
+using RunWithNewcomers = testing::TestWithParam<AdmissionCase>;
+
+/// While a node comes in, the first rank of one of the three is lost, at one operation after the other. Without node 0
+/// the newcomer knocks at the other's door a second later: the run is long enough for that.
+TEST_P(RunWithNewcomers, OutlivesWhoIsLostMeanwhile) {
+  const int of_node = GetParam().ranks_per_node;
+  const bool at_once = facts_of(GetParam().strategy).gradients;
+  const auto operations = at_once ? std::vector<int64_t>{0, 1, 2, 3, 5} : std::vector<int64_t>{1, 5};
   for (const int lost : {0, 1, 2}) {
-    for (const int64_t last : {0, 1, 2, 3, 5}) {
+    for (const int64_t last : operations) {
       const tests::Scratch scratch;
-      SCOPED_TRACE(fmt::format("rank {} ends at operation {}", lost, last));
-      TrainOptions options = run_with_newcomer("ddp", scratch / "run");
+      SCOPED_TRACE(fmt::format("node {} ends at operation {}", lost, last));
+      TrainOptions options = run_with_newcomer(GetParam().strategy, scratch / "run");
       options.exchanges = lost == 0 ? 300 : 60;
       options.batch_size = 2;
-      const auto dies_at = [&](int rank) { return rank == lost ? last : -1; };
+      options.ranks_per_node = {of_node};
+      if (of_node > 1) options.in_node = InNode::kGradients;
+      const auto dies_at = [&](int node) { return node == lost ? last : -1; };
       Life first(options.run_dir, dies_at(0), Life::From::kAdmission);
       Life second(options.run_dir, dies_at(1), Life::From::kAdmission);
-      Life newcomer(options.run_dir, dies_at(2));
-      const auto ends = run_and_join(options, 2, 2, {{0, &first}, {1, &second}}, newcomer);
-      for (int rank = 0; rank < 3; ++rank) {
-        EXPECT_EQ(ends[static_cast<size_t>(rank)].error, "") << rank;
-        EXPECT_EQ(ends[static_cast<size_t>(rank)].died, rank == lost) << rank;
+      Life newcomer(options.run_dir, dies_at(2), of_node > 1 ? Life::From::kChange : Life::From::kDoors);
+      const auto ends = run_and_join(options, 2, 2, {{0, &first}, {of_node, &second}}, newcomer);
+      for (int rank = 0; rank < 3 * of_node; ++rank) {
+        const End& end = ends[static_cast<size_t>(rank)];
+        EXPECT_EQ(end.died, rank == lost * of_node) << rank;
+        if (rank / of_node != lost) {
+          EXPECT_EQ(end.error, "") << rank;
+        }
       }
       const auto lines = lines_of(options.run_dir);
       EXPECT_EQ(lines.size(), static_cast<size_t>(options.exchanges));
@@ -350,9 +384,17 @@ TEST(RunOfGradients, OutlivesWhoIsLostMeanwhile) {
       EXPECT_EQ(summary.at("nodes_lost"), 1);
       EXPECT_EQ(summary.at("nodes_joined"), 1);
       EXPECT_EQ(summary.at("accuracy"), summary.at("accuracy_compact"));
+      if (lost == 2 && !at_once) {
+        EXPECT_EQ(summary.at("images_lost"), 0) << "it had taken no part";
+      }
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Cases, RunWithNewcomers,
+                         testing::Values(AdmissionCase{"Gradients", "ddp", 1}, AdmissionCase{"Weights", "diloco", 1},
+                                         AdmissionCase{"Workers", "diloco", 2}),
+                         [](const auto& param) { return param.param.name; });
 
 TEST(HashOfZ, SeesEveryBitAndTheOrder) {
   const auto hash = [](const at::Tensor& a, const at::Tensor& b) {

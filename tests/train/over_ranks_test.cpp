@@ -98,7 +98,7 @@ TEST(ArithmeticOfRanks, IsTheOneThatWasAskedFor) {
 }
 
 TEST(ArithmeticOfRanks, IsElseWhatTheProcessorsOrTheDeviceHave) {
-  const auto of_processors = has_bf16_arithmetic() ? Arithmetic::kBf16 : Arithmetic::kFp32;
+  const auto of_processors = is_faster_in_bf16() ? Arithmetic::kBf16 : Arithmetic::kFp32;
   EXPECT_THAT(arithmetic_of_ranks(Precision::kAuto, at::kCPU), Each(of_processors));
   EXPECT_THAT(arithmetic_of_ranks(Precision::kAuto, at::kCUDA), Each(Arithmetic::kTf32));
   EXPECT_THAT(arithmetic_of_ranks(Precision::kAuto, at::kPrivateUse1), Each(Arithmetic::kFp32));

@@ -48,7 +48,7 @@ inline std::chrono::milliseconds pause_of(const ElasticOptions& options) {
 struct Change {
   Roster roster;          ///< from now on
   std::vector<int> lost;  ///< nodes
-  int ranks_lost = 0;     ///< theirs
+  int ranks_lost = 0;     ///< theirs that took part in transactions
   std::vector<int> joined;
   int64_t transactions = 0;  ///< that all have
   double seconds = 0;        ///< from the change's begin to its end

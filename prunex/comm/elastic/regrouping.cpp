@@ -173,7 +173,9 @@ Change Elastic::settle(std::optional<Decision> decision) {
   for (const int node : before.nodes) {
     if (formed_.has(node)) continue;
     change.lost.push_back(node);
-    change.ranks_lost += ranks_of_[static_cast<size_t>(node)];
+    const auto joined = joined_at_.find(node);
+    const bool took_part = options_.join_at_once || joined == joined_at_.end() || joined->second < committed_;
+    if (took_part) change.ranks_lost += ranks_of_[static_cast<size_t>(node)];
   }
   for (const int node : formed_.nodes) {
     if (before.has(node)) continue;

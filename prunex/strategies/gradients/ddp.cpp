@@ -151,6 +151,10 @@ class Ddp final : public GradientStrategy {
     }
     return exchange;
   }
+  void note_change(bool) override {
+    readiness_.forget_step();
+    forget_step();
+  }
 
  private:
   void listen() {
@@ -173,10 +177,7 @@ class Ddp final : public GradientStrategy {
     listen();
   }
 
-  void restore_own(const State&) override {
-    readiness_.forget_step();
-    forget_step();
-  }
+  void restore_own(const State&) override { note_change(false); }
 
   /// Buckets leave in one order on all ranks, the last parameters first. A gradient that grows again, in a second
   /// backward, waits for before_update().

@@ -38,7 +38,7 @@ class AveragingInNode final : public Strategy {
   void go_back(const State& before) override { between_->go_back(before); }
   void note_change(bool lost) override {
     node_ = comm::as_own_node(ranks_);
-    in_node_->go_back(in_node_->state());
+    in_node_->note_change(lost);
     between_->note_change(lost);
   }
 

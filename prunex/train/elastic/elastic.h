@@ -1,4 +1,4 @@
-// Runs that go on when nodes are lost: what a rank keeps to make an exchange again, and who takes part.
+// Runs that go on when nodes are lost: what a rank keeps to make an exchange or a step again, and who takes part.
 #pragma once
 
 #include <cstdint>

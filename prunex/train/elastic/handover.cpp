@@ -51,10 +51,10 @@ at::Tensor of_newcomer(const std::string& name, const at::Tensor& like, const Ch
   return common != nullptr ? common->clone() : at::zeros_like(like);
 }
 
-int64_t count_in(const std::string& text, const std::string& name) {
+int64_t count_in(const std::string& text, const char* key, const std::string& name) {
   const auto count = text::number_in<int64_t>(text);
   if (count && *count >= 0) return *count;
-  throw std::runtime_error(fmt::format("{} has exchange '{}', wanted a count", name, text));
+  throw std::runtime_error(fmt::format("{} has {} '{}', wanted a count", name, key, text));
 }
 
 }  // namespace
@@ -91,7 +91,8 @@ std::string to_bytes(const Handover& handover, const std::string& config, comm::
                                       {"structure", checkpoint.structure},
                                       {"progress", checkpoint.progress},
                                       {"directory", handover.run_directory},
-                                      {"precision", name_of(handover.arithmetic)}});
+                                      {"precision", name_of(handover.arithmetic)},
+                                      {"ranks", std::to_string(handover.ranks)}});
 }
 
 Handover take_over(std::string bytes, const std::string& config, const comm::Communicator& node) {
@@ -108,8 +109,9 @@ Handover take_over(std::string bytes, const std::string& config, const comm::Com
   const auto arithmetic = arithmetic_named(text("precision"));
   if (!arithmetic) throw std::runtime_error(fmt::format("{} has precision '{}'", name, text("precision")));
   handover.arithmetic = *arithmetic;
+  handover.ranks = static_cast<int>(count_in(text("ranks"), "ranks", name));
   Checkpoint& checkpoint = handover.checkpoint;
-  checkpoint.exchange = count_in(text("exchange"), name);
+  checkpoint.exchange = count_in(text("exchange"), "exchange", name);
   checkpoint.structure = text("structure");
   checkpoint.progress = text("progress");
   const auto each = [&](const std::string& prefix, const auto& take) {

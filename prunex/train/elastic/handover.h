@@ -17,6 +17,7 @@ struct Handover {
   Checkpoint checkpoint;  ///< as of a rank without a share of its own
   std::string run_directory;
   Arithmetic arithmetic = Arithmetic::kFp32;  ///< of local steps
+  int ranks = 1;                              ///< among which images are divided, before it has taken part
 };
 
 /// As bytes on a node's first rank, without what is a node's or a rank's own, of which only names and sizes are told;

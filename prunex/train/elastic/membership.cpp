@@ -91,7 +91,8 @@ void RankTrainer::bring_back(int64_t step) {
 /// Lets the node in that waits, unless it has gone.
 void RankTrainer::admit() {
   try {
-    const std::string state = to_bytes({snapshot(), run_->directory(), arithmetic_}, run_->config(), *ranks_.node);
+    const std::string state =
+        to_bytes({snapshot(), run_->directory(), arithmetic_, contributors()}, run_->config(), *ranks_.node);
     auto traffic = resumed_.traffic;
     add_traffic(traffic, ranks_);
     const int64_t epoch = elastic_->roster().epoch;
@@ -99,12 +100,12 @@ void RankTrainer::admit() {
     if (change.roster.epoch == epoch) return;
     resumed_.traffic = std::move(traffic);
     go_on(change);
+    if (!agree_in_node()) regroup();
   } catch (const std::runtime_error&) {
     if (!has_lost()) throw;
     regroup();
-    if (!is_transaction(last_step_ + 1)) return;  // others may have let it in, and gone on
   }
-  divide();
+  if (is_transaction(last_step_ + 1)) divide();  // else with the next exchange: others may have gone on
 }
 
 /// The groups are others. A loss costs its local steps from the last exchange that counts to the next one.
@@ -116,7 +117,7 @@ void RankTrainer::go_on(const comm::Change& change) {
   const int64_t exchange = summary_.exchanges + (counts ? 1 : 0);
   const int64_t begin = counts ? steps_made_ : last_step_;  // of the steps whose images stay divided as they are
   const int64_t end = std::min((begin / options_.local_steps + 1) * options_.local_steps, length_.steps);
-  const int64_t steps_lost = is_transaction(steps_made_) ? 1 : end - begin;
+  const int64_t steps_lost = is_transaction(begin + 1) ? 1 : end - begin;
   summary_.nodes_lost += static_cast<int64_t>(change.lost.size());
   summary_.nodes_joined += static_cast<int64_t>(change.joined.size());
   summary_.images_lost += change.ranks_lost * options_.batch_size * steps_lost;
@@ -127,12 +128,12 @@ void RankTrainer::go_on(const comm::Change& change) {
 /// The images from here on are divided among the ranks that train. Who does not yet follows the first of them. If the
 /// ranks change again before the next step, it is as if they had changed once: some may not have seen the first time.
 void RankTrainer::divide() {
-  divide_among({.node_sizes = {contributors()}, .rank = contributes() ? ranks_.layout.rank : 0});
+  divide_among(contributes() ? ranks_.layout.rank : 0, contributors());
   division_is_due_ = false;
 }
 
-void RankTrainer::divide_among(const comm::Layout& ranks) {
-  if (!division_) feed_->loader().divide(ranks.rank, ranks.world_size(), cursor_);
+void RankTrainer::divide_among(int rank, int ranks) {
+  if (!division_) feed_->loader().divide(rank, ranks, cursor_);
 }
 
 /// Whose images come next; and the one after it.
@@ -155,11 +156,12 @@ void RankTrainer::join(const std::string& config, StopRequest* stop) {
   strategy_ = make_own_strategy(0);
   elastic_ = make_elastic(options_, ranks_, data_.train.size(), config, 0);
   comm::Change change = elastic_->join();
-  divide();
+  bool is_agreed = agree_in_node();
   Handover handover;
   double megabytes = 0;
   std::string directory;
   for (bool fetched = false; !fetched;) {
+    for (; !is_agreed; is_agreed = agree_in_node()) change = elastic_->regroup();
     try {
       std::string state = elastic_->fetch();
       megabytes = static_cast<double>(state.size()) / 1e6;
@@ -171,9 +173,7 @@ void RankTrainer::join(const std::string& config, StopRequest* stop) {
       fetched = true;
     } catch (const std::runtime_error&) {
       if (!has_lost()) throw;
-      do {
-        change = elastic_->regroup();
-      } while (!agree_in_node());
+      is_agreed = false;
     }
   }
   if (ranks_.layout.local_rank() == 0 && !options_.quiet) {
@@ -185,8 +185,9 @@ void RankTrainer::join(const std::string& config, StopRequest* stop) {
   steps_.set_arithmetic(arithmetic_);
   run_.emplace(options_, config, ranks_, stop, directory);
   strategy_->note_change(false);
+  divide_among(0, handover.ranks);
   restore(handover.checkpoint);
-  if (is_transaction(summary_.steps)) divide();  // among those who are left: a node may have been lost meanwhile
+  if (is_transaction(last_step_ + 1)) divide();  // it takes part at once
   summary_.nodes_joined += 1;
   summary_.nodes_lost += static_cast<int64_t>(change.lost.size());
 }

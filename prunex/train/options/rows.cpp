@@ -165,7 +165,7 @@ void describe_local_training(OptionList& list, TrainOptions& o) {
                                       {"fp32", Precision::kFp32},
                                       {"tf32", Precision::kTf32},
                                       {"bf16", Precision::kBf16}}),
-           "arithmetic of the local steps; auto: bf16 if every processor has it, tf32 on GPUs")
+           "arithmetic of the local steps; auto: bf16 if every processor is faster in it, tf32 on GPUs")
       .basic();
   list.add("no-cuda-graphs", text::no_flag(o.cuda_graphs),
            "launch local steps kernel by kernel, instead of as one CUDA graph recorded anew after each cut",

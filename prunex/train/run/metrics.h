@@ -138,7 +138,7 @@ struct Summary {
   bool elastic = false;                   ///< the run goes on when nodes are lost
   int64_t nodes_lost = 0, nodes_joined = 0;
   bool has_deadline = false;  ///< slow nodes exchange the steps that they have made
-  int64_t images_lost = 0;  ///< that lost nodes had trained on since the exchange before, or slow ones did not come to
+  int64_t images_lost = 0;    ///< of lost nodes, from the exchange before to the next; that slow ones did not come to
   Bytes bytes;
   int64_t floating_buffers = 0;                  ///< numbers in the batch-norm statistics that exchanges average
   std::map<std::string, comm::Traffic> traffic;  ///< of this rank, by group: node, rail; site and cross
