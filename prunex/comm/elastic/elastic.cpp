@@ -86,7 +86,7 @@ LinkKey Elastic::door_key() const {
 
 bool Elastic::has_lost() const {
   // Who left was done with this operation, perhaps, when others who regroup broke it off.
-  return !ranks_.watch->abort_switch()->reason(options_.silence).empty() || ranks_.watch->has_leavers();
+  return ranks_.watch->has_leavers() || !ranks_.watch->abort_switch()->reason(options_.silence).empty();
 }
 
 void Elastic::say(const std::string& line) const {
