@@ -11,9 +11,8 @@ with `prunex train` (30 epochs at 0.2, warm-up of one, cosine; one rank, 128 ima
 the same schedule: sparse training with the tool's usual strength, without weight decay; global cuts to 2.11 times fewer
 multiply-accumulates; fine-tuning. Both phases have as many epochs and anneal by cosine from their own rate; l1, which
 has no penalty, fine-tunes for both. Torch-Pruning's penalties and cuts are called as its reproduce/main.py does, up to
-400 steps; prunex cuts in 100. bf16 arithmetic, on GPUs and on processors that have it. Accuracies are of all test
-images, and none is chosen: the last model, with running averages there, with statistics estimated from training images
-here.
+400 steps; prunex cuts in 100. bf16 arithmetic. Accuracies are of all test images, and none is chosen: the last model,
+with running averages there, with statistics estimated from training images here.
 
 OUTPUT/result.jsonl gets a line per run of one schedule; what is there is not repeated. --table prints means over seeds.
 """
@@ -41,7 +40,7 @@ OF_PRUNEX = {  # how it scores: as Torch-Pruning's pruners below
     "l1": ["--importance", "l1"],
 }
 TOOLS = ("prunex", "torch-pruning")
-ON = {"cpu": [], "cuda": ["--device", "cuda", "--precision", "bf16"]}
+ON = {"cpu": [], "cuda": ["--device", "cuda"]}
 
 
 def folder_of(options, seed, name):
@@ -54,7 +53,8 @@ def run_prunex(options, seed, name, words):
         command = [options.prunex, "train", "--dataset", "cifar10", "--data-dir", options.data_dir, "--model",
                    "resnet20", "--strategy", "ddp", "--nodes", "1", "--batch-size", str(BATCH), "--local-steps", "50",
                    "--eval-every", "0", "--checkpoint-every", "20", "--seed", str(seed), "--train-limit",
-                   str(options.images), "--quiet", *words, *ON[options.device], "--run-dir", folder]
+                   str(options.images), "--precision", "bf16", "--quiet", *words, *ON[options.device],
+                   "--run-dir", folder]
         if os.path.isdir(f"{folder}/checkpoint"):
             command = [options.prunex, "train", "--resume", folder, "--quiet"]
         else:  # it ended before its first checkpoint

@@ -152,14 +152,15 @@ std::string list_of(const std::vector<std::string>& names) {
 /// Runs by what is said of them.
 using Groups = std::map<std::string, std::vector<std::string>>;
 
-/// "commit c0ffee, prunex 0.1.0, LibTorch 2.11.0, on AMD EPYC".
+/// "commit c0ffee, prunex 0.1.0, LibTorch 2.11.0, on AMD EPYC, in bf16".
 std::string maker_of(const Run& run) {
   std::string text = run.commit.empty() ? "no known commit" : "commit " + run.commit;
   const std::string version = run.prunex.empty() && run.summary ? run.summary->version : run.prunex;
   if (!version.empty()) text += ", prunex " + version;
   if (!run.libtorch.empty()) text += ", LibTorch " + run.libtorch;
-  const std::string machine = run.machine();
-  return machine.empty() ? text : text + ", on " + machine;
+  if (const std::string machine = run.machine(); !machine.empty()) text += ", on " + machine;
+  const std::string precision = run.summary ? run.summary->precision : "";
+  return precision.empty() ? text : text + ", in " + precision;
 }
 
 bool is_timed_elsewhere(const Run& run) {

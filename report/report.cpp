@@ -53,20 +53,23 @@ std::string layout_of(const Run& run) {
 }
 
 std::string setup_of(const Task& task) {
-  std::set<std::string> layouts, machines;
+  std::set<std::string> layouts, machines, precisions;
   std::set<size_t> counts;
   for (const auto& variant : task.variants) {
     counts.insert(variant.seeds());
     for (const Run* run : variant.runs) {
       layouts.insert(layout_of(*run));
       machines.insert(run->machine());
+      if (run->summary) precisions.insert(run->summary->precision);
     }
   }
-  const std::string places = joined(layouts, " or "), processors = joined(machines, "; others on ");
+  const std::string places = joined(layouts, " or "), processors = joined(machines, "; others on "),
+                    arithmetic = joined(precisions, " and ");
   const std::string seeds = counts.size() == 1 ? count_of(*counts.begin(), "seed")
                                                : fmt::format("{} to {} seeds", *counts.begin(), *counts.rbegin());
-  return fmt::format("{}; {}; {}.{}", task.title, places.empty() ? "layout unknown" : places, seeds,
-                     processors.empty() ? "" : " Processor: " + processors + ".");
+  return fmt::format("{}; {}; {}.{}{}", task.title, places.empty() ? "layout unknown" : places, seeds,
+                     processors.empty() ? "" : " Processor: " + processors + ".",
+                     arithmetic.empty() ? "" : " Arithmetic: " + arithmetic + ".");
 }
 
 Table own_options_table(const Task& task) {

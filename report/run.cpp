@@ -335,6 +335,7 @@ Summary parse_summary(const json& object) {
   summary.accuracy = share_of(required<double>(object, "accuracy"), "accuracy");
   summary.nodes = parse_nodes(object);
   summary.messages = count_messages(object);
+  summary.precision = word(object, "precision");
   if (object.contains("gpus")) summary.gpus = required<std::vector<std::string>>(object, "gpus");
   summary.seconds = numbers_of(part(object, "seconds"), kSeconds);
   return summary;

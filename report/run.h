@@ -104,6 +104,7 @@ struct Summary {
   int64_t inter_node_bytes = 0, inter_node_bytes_bound = 0, inter_node_bytes_dense = 0;
   int64_t inter_node_bytes_ddp = 0, inter_node_bytes_ddp_flat = 0;
   std::vector<std::string> gpus;  ///< names; empty where it computed on processors
+  std::string precision;          ///< of the local steps; empty where older records do not say
   Messages messages;
   Seconds seconds;
 };

@@ -92,7 +92,8 @@ Summary RankTrainer::run(const std::string& config, StopRequest* stop) {
   } else {
     join(config, stop);
   }
-  run_->begin(summary_, length_.exchanges, name_of(arithmetic_));
+  summary_.precision = name_of(arithmetic_);
+  run_->begin(summary_, length_.exchanges);
   if (elastic_) run_->publish(elastic_->doors());
   lap_.lap();
   begin_ = Stopwatch::now();

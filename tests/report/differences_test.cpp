@@ -121,9 +121,9 @@ TEST(Origins, NameGpusBesideTheProcessor) {
   const Scratch scratch;
   write_text(scratch / "runs/compare.json", R"({"pilots": [], "runs": [{"name": "a", "directory": "a/3",
     "processor": "Xeon", "options": {"strategy": "\"ddp\""},
-    "summary": {"accuracy": 0.5, "gpus": ["NVIDIA A100", "NVIDIA H100"]}}]})");
+    "summary": {"accuracy": 0.5, "precision": "bf16", "gpus": ["NVIDIA A100", "NVIDIA H100"]}}]})");
   EXPECT_THAT(make_report(find_runs({scratch / "runs"}), {.command = "prunex report runs"}).html,
-              HasSubstr("Processor: Xeon, with NVIDIA A100 and NVIDIA H100."));
+              HasSubstr("Processor: Xeon, with NVIDIA A100 and NVIDIA H100. Arithmetic: bf16."));
 }
 
 }  // namespace

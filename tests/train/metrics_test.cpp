@@ -93,6 +93,7 @@ TEST(SummaryFile, HasTheDocumentedKeys) {
                                             "model",
                                             "dataset",
                                             "seed",
+                                            "precision",
                                             "nodes",
                                             "ranks_per_node",
                                             "exchanges",

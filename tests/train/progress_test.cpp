@@ -23,7 +23,11 @@ using testing::MatchesRegex;
 using testing::Not;
 
 Summary two_nodes() {
-  return {.model = "resnet8", .shape = comm::Layout::even(2, 1), .local_steps = 50, .parameters_dense = 1000};
+  return {.model = "resnet8",
+          .precision = "bf16",
+          .shape = comm::Layout::even(2, 1),
+          .local_steps = 50,
+          .parameters_dense = 1000};
 }
 
 Metrics after_exchange(int64_t exchange, std::optional<double> accuracy) {
@@ -38,7 +42,7 @@ Metrics after_exchange(int64_t exchange, std::optional<double> accuracy) {
 std::vector<std::string> lines_of_a_run(LogForm form, bool quiet = false) {
   testing::internal::CaptureStderr();
   Progress progress(two_nodes(), 4, form, quiet);
-  progress.start("runs/a", "bf16");
+  progress.start("runs/a");
   progress.report(after_exchange(1, 0.25), 10, 100);
   progress.report(after_exchange(2, std::nullopt), 20, 100);
   progress.finish();
@@ -110,7 +114,7 @@ TEST(RunProgress, SaysAfterWhichExchangeItGoesOn) {
   Summary run = two_nodes();
   run.exchanges = 3;
   testing::internal::CaptureStderr();
-  Progress(run, 4, LogForm::kPlain, false).start("runs/a", "fp32");
+  Progress(run, 4, LogForm::kPlain, false).start("runs/a");
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("going on after exchange 3"));
 }
 
@@ -138,7 +142,7 @@ TEST(RunProgress, WritesObjectsOnRequest) {
 
 TEST(RunProgress, WritesObjectsOfAPathThatIsNotUtf8) {
   testing::internal::CaptureStderr();
-  Progress(two_nodes(), 4, LogForm::kJson, false).start("runs/\xff", "fp32");
+  Progress(two_nodes(), 4, LogForm::kJson, false).start("runs/\xff");
   EXPECT_TRUE(json::accept(testing::internal::GetCapturedStderr()));
 }
 

@@ -121,7 +121,7 @@ void RankTrainer::go_on(const comm::Change& change) {
   summary_.nodes_lost += static_cast<int64_t>(change.lost.size());
   summary_.nodes_joined += static_cast<int64_t>(change.joined.size());
   summary_.images_lost += change.ranks_lost * options_.batch_size * steps_lost;
-  run_->go_on(change, exchange, summary_, length_.exchanges, name_of(arithmetic_));
+  run_->go_on(change, exchange, summary_, length_.exchanges);
   run_->publish(elastic_->doors());
 }
 

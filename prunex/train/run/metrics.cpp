@@ -308,6 +308,7 @@ std::string to_json(const Summary& summary) {
                     {"model", summary.model},
                     {"dataset", summary.dataset},
                     {"seed", summary.seed},
+                    {"precision", summary.precision},
                     {"nodes", summary.shape.nodes()},
                     {"ranks_per_node", ranks_json(summary.shape)},
                     {"sites", summary.shape.sites},

@@ -116,7 +116,8 @@ struct Summary {
   std::vector<strategies::Bucket>
       buckets;  ///< of this rank's gradients, before the last exchange; empty if not measured
   uint64_t seed = 0;
-  comm::Layout shape;  ///< of the run; its rank does not matter
+  std::string precision;  ///< of the local steps, in this part of the run: fp32, tf32, bf16
+  comm::Layout shape;     ///< of the run; its rank does not matter
   int64_t exchanges = 0, local_steps = 0, steps = 0, samples = 0;
   data::Description description;  ///< of the images
   int64_t classes = 0;

@@ -87,7 +87,7 @@ void Progress::say_line(const std::string& text) {
   print(form_ == LogForm::kTimestamps ? fmt::format("{} {}\n", now(), text) : text + '\n');
 }
 
-void Progress::start(const std::string& directory, const char* precision) {
+void Progress::start(const std::string& directory) {
   directory_ = directory;
   if (form_ == LogForm::kJson) {
     ordered_json json = event("start");
@@ -98,14 +98,14 @@ void Progress::start(const std::string& directory, const char* precision) {
                  {"exchanges", exchanges_},
                  {"exchanges_before", run_.exchanges},
                  {"local_steps", run_.local_steps},
-                 {"precision", precision},
+                 {"precision", run_.precision},
                  {"run_directory", directory_}});
     return say_line(text::json_text(json));
   }
   const std::string from = run_.exchanges > 0 ? fmt::format(", going on after exchange {}", run_.exchanges) : "";
   say_line(fmt::format("{}: {} parameters, {}, {} exchanges of {} steps{}, {}, run directory {}", run_.model,
-                       run_.parameters_dense, comm::describe(run_.shape), exchanges_, run_.local_steps, from, precision,
-                       directory_));
+                       run_.parameters_dense, comm::describe(run_.shape), exchanges_, run_.local_steps, from,
+                       run_.precision, directory_));
 }
 
 std::vector<std::string> Progress::fields_of(const Metrics& metrics, double seconds_left,

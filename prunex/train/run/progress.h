@@ -20,7 +20,7 @@ class Progress {
   /// Of a run of so many exchanges, of which `run` counts those that are behind it.
   Progress(Summary run, int64_t exchanges, LogForm form, bool quiet);
 
-  void start(const std::string& directory, const char* precision);
+  void start(const std::string& directory);
   void report(const Metrics& metrics, double seconds_so_far, double samples_per_second);
   /// Ends the line that redraws itself.
   void finish();

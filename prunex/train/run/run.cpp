@@ -72,7 +72,7 @@ void Run::expect_no_other_run() {
   }
 }
 
-void Run::begin(const Summary& summary, int64_t exchanges, const char* precision) {
+void Run::begin(const Summary& summary, int64_t exchanges) {
   // Who joins, and who resumes on another machine, takes what the run has from here on.
   const bool has_changed = !options_.resume.empty() && options_.elastic && !config_.empty();
   if (has_changed && ranks_.layout.local_rank() == 0) io::write_file_atomically(directory_ + "/config.toml", config_);
@@ -81,7 +81,7 @@ void Run::begin(const Summary& summary, int64_t exchanges, const char* precision
       keep_exchanges(directory_, summary.exchanges, summary.steps);
       keep_changes(directory_, summary.nodes_lost, summary.nodes_joined);
     }
-    open_record(summary, exchanges, precision);
+    open_record(summary, exchanges);
   }
   if (options_.trace && options_.join.empty()) trace_.emplace(ranks_);
   if (options_.trace && !options_.join.empty()) trace_.emplace(ranks_, summary.wall_seconds);
@@ -95,10 +95,10 @@ void Run::publish(const comm::RunDoors& doors) {
   attempt([&] { io::write_file_atomically(directory_ + "/" + kDoorsFile, doors.text(), 0600); }, said);
 }
 
-void Run::open_record(const Summary& summary, int64_t exchanges, const char* precision) {
+void Run::open_record(const Summary& summary, int64_t exchanges) {
   metrics_file_ = std::make_unique<MetricsFile>(directory_, options_.tensorboard);
   progress_ = std::make_unique<Progress>(summary, exchanges, options_.log, options_.quiet);
-  progress_->start(directory_, precision);
+  progress_->start(directory_);
 }
 
 /// Who had it is gone, or stands still and is waited for no longer.
@@ -110,17 +110,16 @@ void Run::take_over_lock() {
 }
 
 /// Who wrote it before may have been lost before the last line.
-void Run::take_over_record(const Summary& summary, int64_t exchanges, const char* precision) {
+void Run::take_over_record(const Summary& summary, int64_t exchanges) {
   const bool again = last_ && last_->exchange.index == summary.exchanges;
   const int64_t dropped = again ? 1 : 0;
   bool said = false;
   attempt([&] { keep_exchanges(directory_, summary.exchanges - dropped, summary.steps - dropped); }, said);
-  open_record(summary, exchanges, precision);
+  open_record(summary, exchanges);
   if (again) metrics_file_->append(*last_);
 }
 
-void Run::go_on(const comm::Change& change, int64_t exchange, const Summary& summary, int64_t exchanges,
-                const char* precision) {
+void Run::go_on(const comm::Change& change, int64_t exchange, const Summary& summary, int64_t exchanges) {
   comm::write_hang_reports_to(ranks_, directory_);
   if (!writes()) return;
   if (is_done(directory_)) throw comm::LeftBehind("[train] the others have ended the run without this node");
@@ -130,7 +129,7 @@ void Run::go_on(const comm::Change& change, int64_t exchange, const Summary& sum
       io::write_file_atomically(directory_ + "/config.toml", config_);
     }
     take_over_lock();
-    take_over_record(summary, exchanges, precision);
+    take_over_record(summary, exchanges);
   }
   metrics_file_->append(change, exchange);
   end_progress();

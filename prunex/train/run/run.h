@@ -38,13 +38,12 @@ class Run {
   Safekeeping& safe() { return *safe_; }
 
   /// Training begins: opens the record behind the exchanges of `summary`. Not collective for a node that has joined.
-  void begin(const Summary& summary, int64_t exchanges, const char* precision);
+  void begin(const Summary& summary, int64_t exchanges);
   /// Says where others join.
   void publish(const comm::RunDoors& doors);
   /// Nodes were lost or have joined: whoever is the first now goes on writing where the record ends, in a directory
   /// that it makes if it does not see the run's. `exchange`: the last one that all have.
-  void go_on(const comm::Change& change, int64_t exchange, const Summary& summary, int64_t exchanges,
-             const char* precision);
+  void go_on(const comm::Change& change, int64_t exchange, const Summary& summary, int64_t exchanges);
   void report(const Metrics& metrics, double seconds_so_far, double samples_per_second);
   /// Does what ranks asked for after an exchange.
   void heed(const Wishes& wishes, const std::function<Checkpoint()>& snapshot);
@@ -64,9 +63,9 @@ class Run {
  private:
   void open_directory(const std::string& config);
   void expect_no_other_run();
-  void open_record(const Summary& summary, int64_t exchanges, const char* precision);
+  void open_record(const Summary& summary, int64_t exchanges);
   void take_over_lock();
-  void take_over_record(const Summary& summary, int64_t exchanges, const char* precision);
+  void take_over_record(const Summary& summary, int64_t exchanges);
 
   const TrainOptions& options_;
   const std::string config_;
