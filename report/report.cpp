@@ -60,7 +60,7 @@ std::string setup_of(const Task& task) {
     for (const Run* run : variant.runs) {
       layouts.insert(layout_of(*run));
       machines.insert(run->machine());
-      if (run->summary) precisions.insert(run->summary->precision);
+      if (run->summary) precisions.insert(run->summary->precision);  // empty in older records
     }
   }
   const std::string places = joined(layouts, " or "), processors = joined(machines, "; others on "),
@@ -69,7 +69,7 @@ std::string setup_of(const Task& task) {
                                                : fmt::format("{} to {} seeds", *counts.begin(), *counts.rbegin());
   return fmt::format("{}; {}; {}.{}{}", task.title, places.empty() ? "layout unknown" : places, seeds,
                      processors.empty() ? "" : " Processor: " + processors + ".",
-                     arithmetic.empty() ? "" : " Arithmetic: " + arithmetic + ".");
+                     arithmetic.empty() || precisions.count("") > 0 ? "" : " Arithmetic: " + arithmetic + ".");
 }
 
 Table own_options_table(const Task& task) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <sstream>
 #include <stdexcept>
@@ -85,8 +86,12 @@ LinkKey Elastic::door_key() const {
 }
 
 bool Elastic::has_lost() const {
-  // Who left was done with this operation, perhaps, when others who regroup broke it off.
-  return ranks_.watch->has_leavers() || !ranks_.watch->abort_switch()->reason(options_.silence).empty();
+  constexpr std::chrono::milliseconds kLookEvery{20};
+  const auto end = std::chrono::steady_clock::now() + options_.silence;
+  do {  // who left was done with this operation, perhaps, when others who regroup broke it off
+    if (ranks_.watch->has_leavers() || !ranks_.watch->abort_switch()->reason(kLookEvery).empty()) return true;
+  } while (std::chrono::steady_clock::now() < end);
+  return false;
 }
 
 void Elastic::say(const std::string& line) const {

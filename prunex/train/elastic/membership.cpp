@@ -90,6 +90,7 @@ void RankTrainer::bring_back(int64_t step) {
 
 /// Lets the node in that waits, unless it has gone.
 void RankTrainer::admit() {
+  bool is_agreed = false;
   try {
     const std::string state =
         to_bytes({snapshot(), run_->directory(), arithmetic_, contributors()}, run_->config(), *ranks_.node);
@@ -100,11 +101,11 @@ void RankTrainer::admit() {
     if (change.roster.epoch == epoch) return;
     resumed_.traffic = std::move(traffic);
     go_on(change);
-    if (!agree_in_node()) regroup();
+    is_agreed = agree_in_node();
   } catch (const std::runtime_error&) {
     if (!has_lost()) throw;
-    regroup();
   }
+  if (!is_agreed) regroup();
   if (is_transaction(last_step_ + 1)) divide();  // else with the next exchange: others may have gone on
 }
 
@@ -155,13 +156,13 @@ void RankTrainer::pass_by(int64_t step) {
 void RankTrainer::join(const std::string& config, StopRequest* stop) {
   strategy_ = make_own_strategy(0);
   elastic_ = make_elastic(options_, ranks_, data_.train.size(), config, 0);
-  comm::Change change = elastic_->join();
+  size_t lost = elastic_->join().lost.size();
   bool is_agreed = agree_in_node();
   Handover handover;
   double megabytes = 0;
   std::string directory;
   for (bool fetched = false; !fetched;) {
-    for (; !is_agreed; is_agreed = agree_in_node()) change = elastic_->regroup();
+    for (; !is_agreed; is_agreed = agree_in_node()) lost += elastic_->regroup().lost.size();
     try {
       std::string state = elastic_->fetch();
       megabytes = static_cast<double>(state.size()) / 1e6;
@@ -189,7 +190,7 @@ void RankTrainer::join(const std::string& config, StopRequest* stop) {
   restore(handover.checkpoint);
   if (is_transaction(last_step_ + 1)) divide();  // it takes part at once
   summary_.nodes_joined += 1;
-  summary_.nodes_lost += static_cast<int64_t>(change.lost.size());
+  summary_.nodes_lost += static_cast<int64_t>(lost);
 }
 
 }  // namespace prunex::train
