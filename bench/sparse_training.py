@@ -40,7 +40,6 @@ OF_PRUNEX = {  # how it scores: as Torch-Pruning's pruners below
     "l1": ["--importance", "l1"],
 }
 TOOLS = ("prunex", "torch-pruning")
-ON = {"cpu": [], "cuda": ["--device", "cuda"]}
 
 
 def folder_of(options, seed, name):
@@ -53,7 +52,7 @@ def run_prunex(options, seed, name, words):
         command = [options.prunex, "train", "--dataset", "cifar10", "--data-dir", options.data_dir, "--model",
                    "resnet20", "--strategy", "ddp", "--nodes", "1", "--batch-size", str(BATCH), "--local-steps", "50",
                    "--eval-every", "0", "--checkpoint-every", "20", "--seed", str(seed), "--train-limit",
-                   str(options.images), "--precision", "bf16", "--quiet", *words, *ON[options.device],
+                   str(options.images), "--precision", "bf16", "--quiet", *words, "--device", options.device,
                    "--run-dir", folder]
         if os.path.isdir(f"{folder}/checkpoint"):
             command = [options.prunex, "train", "--resume", folder, "--quiet"]
@@ -158,7 +157,7 @@ def parse_options():
     parser.add_argument("--images", type=int, default=0, help="training images; 0 = all (0)")
     known = [f"{tool}:{method}" for method in OF_PRUNEX for tool in TOOLS]
     parser.add_argument("--only", nargs="+", default=known, choices=known, metavar="TOOL:METHOD", help=", ".join(known))
-    parser.add_argument("--device", choices=ON, default="cpu")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--table", action="store_true")
     return parser.parse_args()
 
