@@ -33,13 +33,13 @@ Hierarchy one_node(Layout layout, const std::string& name, Communicator& world, 
   one.rail = make_solo(name + " as rail");
   one.flat = make_view(name, group);
   one.device = ranks.device;
-  one.in_background = ranks.in_background;
+  one.node_in_background = ranks.node_in_background;
   return one;
 }
 
 }  // namespace
 
-BackgroundUse::BackgroundUse(const Hierarchy& ranks) : taken_(ranks.in_background) {
+BackgroundUse::BackgroundUse(Hierarchy::InBackground groups) : taken_(std::move(groups)) {
   if (!taken_->exchange(true)) return;
   throw std::invalid_argument(
       "these ranks have a strategy already that exchanges beside steps (ddp, or `overlap`): wanted one at a time "
@@ -63,7 +63,9 @@ std::vector<Membership> memberships(const Layout& layout) {
 }
 
 Hierarchy as_one_node(Hierarchy& ranks) {
-  return one_node({{ranks.layout.world_size()}, ranks.layout.rank}, "flat", *ranks.world, *ranks.flat, ranks);
+  Hierarchy one = one_node({{ranks.layout.world_size()}, ranks.layout.rank}, "flat", *ranks.world, *ranks.flat, ranks);
+  one.between_in_background = ranks.between_in_background;
+  return one;
 }
 
 Hierarchy as_own_node(Hierarchy& ranks) {

@@ -64,23 +64,25 @@ struct Hierarchy {
   c10::Device device = c10::kCPU;  ///< where this rank computes; its groups serve tensors there and on the CPU
   /// Why tensors on the device go by way of the CPU, in some groups at least; empty if they do not.
   std::string staged;
-  /// See BackgroundUse.
-  std::shared_ptr<std::atomic<bool>> in_background = std::make_shared<std::atomic<bool>>(false);
+  /// Whether groups are in a BackgroundUse: node, and those between nodes.
+  using InBackground = std::shared_ptr<std::atomic<bool>>;
+  InBackground node_in_background = std::make_shared<std::atomic<bool>>(false);
+  InBackground between_in_background = std::make_shared<std::atomic<bool>>(false);
 
   std::shared_ptr<Watch> watch;  ///< the last member: this rank says goodbye before its connections close
 };
 
-/// While it lives its owner may call the groups from a thread of its own, beside the rank's. Two such threads would
-/// take each other's messages: throws std::invalid_argument if another one lives.
+/// While it lives its owner may call these groups of a Hierarchy from a thread of its own, beside the rank's. Two such
+/// threads would take each other's messages: throws std::invalid_argument if another one lives.
 class BackgroundUse {
  public:
-  explicit BackgroundUse(const Hierarchy& ranks);
+  explicit BackgroundUse(Hierarchy::InBackground groups);
   ~BackgroundUse() { *taken_ = false; }
   BackgroundUse(const BackgroundUse&) = delete;
   BackgroundUse& operator=(const BackgroundUse&) = delete;
 
  private:
-  const std::shared_ptr<std::atomic<bool>> taken_;
+  const Hierarchy::InBackground taken_;
 };
 
 /// One of a rank's groups.

@@ -117,7 +117,7 @@ class Strategy {
   virtual void go_back(const State& before) = 0;
   /// The groups of its ranks have been made anew, where they were: nodes are gone (`lost`), and with them what only
   /// they had, or have come. A step that was under way is not made. Before go_back(), if that is called for.
-  virtual void note_change(bool lost) { static_cast<void>(lost); }
+  virtual void note_change([[maybe_unused]] bool lost) {}
 };
 
 using StrategyMaker = std::function<std::unique_ptr<Strategy>(Replica&)>;

@@ -82,7 +82,9 @@ class RankTrainer {
   /// Whether the step is a transaction of its own, as those are that send gradients to all.
   bool is_transaction(int64_t step) const { return elastic_ && step <= gradient_steps_; }
   /// Whether all ranks of a node have a step or none, as they average gradients there, in a run that outlives nodes.
-  bool steps_in_node() const { return elastic_ && options_.in_node == InNode::kGradients; }
+  bool steps_in_node() const {
+    return elastic_ && options_.in_node == InNode::kGradients && ranks_.layout.ranks_here() > 1;
+  }
   int64_t transactions_up_to(int64_t step) const { return std::min(step, gradient_steps_) + summary_.exchanges; }
   void local_step(int64_t step);
   void pass_by(int64_t step);

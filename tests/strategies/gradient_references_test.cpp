@@ -290,17 +290,20 @@ constexpr Reporting kThreeExchanges{.steps = 3, .total_steps = 8};  // the last 
 /// The ranks whose gradients a rank averages in a step.
 using Peers = std::function<std::vector<int>(int64_t step, int rank)>;
 
-/// Local SGD, whose steps see the mean gradients of a rank's peers.
-void expect_local_sgd(const comm::Layout& shape, const Make& make, const Peers& peers) {
+/// Local SGD, whose steps see the mean gradients of a rank's peers. `overlap`: an exchange, but for the first and the
+/// last one, comes back so many steps after it was sent, and not in the last one.
+void expect_local_sgd(const comm::Layout& shape, const Make& make, const Peers& peers, int64_t overlap = 0) {
   SCOPED_TRACE(comm::describe(shape));
-  const auto ours = run_steps(shape, make);
+  const auto ours = run_steps(shape, make, {.states = overlap == 0});
   const auto problems = problems_of(shape.world_size());
   std::vector<TensorDict> theta, velocity;
   for (size_t rank = 0; rank < problems.size(); ++rank) {
     theta.push_back(problems[0].initial_replica().weights.params);
     velocity.push_back(zeros_like(theta.back()));
   }
-  for (int64_t step = 1; step <= kThreeExchanges.total_steps; ++step) {
+  const int64_t total = kThreeExchanges.total_steps;
+  std::vector<TensorDict> sent;
+  for (int64_t step = 1, k = 0, back_at = 0; step <= total; ++step) {
     std::vector<TensorDict> gradients;
     for (size_t rank = 0; rank < problems.size(); ++rank) gradients.push_back(problems[rank].gradients(theta[rank]));
     for (size_t rank = 0; rank < problems.size(); ++rank) {
@@ -311,17 +314,24 @@ void expect_local_sgd(const comm::Layout& shape, const Make& make, const Peers& 
         sgd_step(item.value(), velocity[rank][item.key()], mean[item.key()], kMomentum, step);
       }
     }
-    const bool exchanged = step % kThreeExchanges.steps == 0 || step == kThreeExchanges.total_steps;
+    if (step % kThreeExchanges.steps == 0 || step == total) {
+      sent.clear();
+      for (const auto& own : theta) sent.push_back(clones(own));
+      back_at = k == 0 || step == total ? step : std::min(step + overlap, total - 1);
+    }
+    const bool exchanged = step == back_at;
     if (exchanged) {
-      const TensorDict mean = means_of(theta);
-      for (auto& own : theta) own = clones(mean);
+      ++k;
+      const TensorDict mean = means_of(sent);
+      for (size_t rank = 0; rank < theta.size(); ++rank) {
+        for (auto& item : theta[rank]) item.value().add_(mean[item.key()]).sub_(sent[rank][item.key()]);
+      }
     }
     for (size_t rank = 0; rank < problems.size(); ++rank) {
       const AfterStep& after = ours[rank][static_cast<size_t>(step - 1)];
       EXPECT_LT(worst_gap(after.theta, theta[rank]), 1e-9) << "rank " << rank << ", step " << step;
       EXPECT_EQ(after.exchange.exchanged, exchanged) << step;
-      EXPECT_EQ(after.exchange.index, exchanged ? (step + kThreeExchanges.steps - 1) / kThreeExchanges.steps : 0)
-          << step;
+      EXPECT_EQ(after.exchange.index, exchanged ? k : 0) << step;
     }
   }
 }
@@ -344,8 +354,8 @@ TEST(PostLocalSgd, AveragesGradientsFirstAndWeightsLater) {
   }
 }
 
-std::unique_ptr<Strategy> local_sgd(Replica& replica, comm::Hierarchy& ranks) {
-  HsadmmOptions options{.after_freeze = AfterFreeze::kAverage};
+std::unique_ptr<Strategy> local_sgd_beside(int64_t overlap, Replica& replica, comm::Hierarchy& ranks) {
+  HsadmmOptions options{.after_freeze = AfterFreeze::kAverage, .overlap = overlap};
   options.local.steps = kThreeExchanges.steps;
   options.local.total_steps = kThreeExchanges.total_steps;
   options.consensus.penalty.kappa = 0;
@@ -353,26 +363,38 @@ std::unique_ptr<Strategy> local_sgd(Replica& replica, comm::Hierarchy& ranks) {
 }
 
 /// Of nodes that are one worker each.
-std::unique_ptr<Strategy> local_sgd_of_workers(Replica& replica, comm::Hierarchy& ranks) {
-  return make_averaging_in_node(local_sgd(replica, ranks), replica, ranks, kThreeExchanges,
-                                {.first = 200, .others = 400});
+Make local_sgd_of_workers(int64_t overlap) {
+  return [overlap](Replica& replica, comm::Hierarchy& ranks) {
+    return make_averaging_in_node(local_sgd_beside(overlap, replica, ranks), replica, ranks, kThreeExchanges,
+                                  {.first = 200, .others = 400});
+  };
 }
 
 TEST(WorkersOfSeveralRanks, StepByTheMeanGradientOfTheirRanks) {
   for (const comm::Layout& shape : shapes()) {
-    expect_local_sgd(shape, local_sgd_of_workers, [&](int64_t, int rank) { return ranks_of_node(shape, rank); });
+    for (const int64_t overlap : {0, 1, 2}) {
+      SCOPED_TRACE(overlap);
+      const Peers own_node = [&](int64_t, int rank) { return ranks_of_node(shape, rank); };
+      expect_local_sgd(shape, local_sgd_of_workers(overlap), own_node, overlap);
+    }
   }
 }
 
 TEST(WorkersOfSeveralRanks, HaveTheSameBitsOnAllOfThemAndSendWhatOthersSend) {
   const auto shape = comm::Layout::even(2, 3);
-  const auto steps = run_steps(shape, local_sgd_of_workers);
-  const auto each_by_itself = run_steps(shape, local_sgd);
-  for (size_t rank = 0; rank < steps.size(); ++rank) {
-    for (size_t step = 0; step < steps[rank].size(); ++step) {
-      EXPECT_EQ(worst_gap(steps[rank][step].theta, steps[rank / 3 * 3][step].theta), 0) << rank << ", " << step;
-      EXPECT_EQ(steps[rank][step].sent_to_nodes, each_by_itself[rank][step].sent_to_nodes) << rank << ", " << step;
+  const auto each_by_itself =
+      run_steps(shape, [](Replica& replica, auto& ranks) { return local_sgd_beside(0, replica, ranks); });
+  for (const int64_t overlap : {0, 1}) {
+    const auto steps = run_steps(shape, local_sgd_of_workers(overlap), {.states = overlap == 0});
+    std::vector<int64_t> sent(2), sent_alone(2);  // by node, whose ranks share it out
+    for (size_t rank = 0; rank < steps.size(); ++rank) {
+      for (size_t step = 0; step < steps[rank].size(); ++step) {
+        EXPECT_EQ(worst_gap(steps[rank][step].theta, steps[rank / 3 * 3][step].theta), 0) << rank << ", " << step;
+        sent[rank / 3] += steps[rank][step].sent_to_nodes;
+        sent_alone[rank / 3] += each_by_itself[rank][step].sent_to_nodes;
+      }
     }
+    EXPECT_EQ(sent, sent_alone) << overlap;
   }
 }
 

@@ -45,13 +45,14 @@ std::vector<AfterStep> run_rank(comm::Hierarchy& ranks, const Make& make, const 
     restore(replica.optimizer["momentum"], momentum, "");
     strategy->go_back(state);
   };
+  const auto state_of = [&run](const Strategy& of) { return run.states ? of.state() : State(); };
   const int nodes = ranks.layout.nodes(), working = nodes - run.newcomers;
   bool works = ranks.layout.node() < working;
   ranks.share = works ? static_cast<double>(nodes) / working : 0;
   for (int64_t step = 1; step <= run.steps; ++step) {
     if (run.only_exchanges && works) make_step(step);
     const TensorDict params = clones(replica.weights.params), momentum = clones(replica.optimizer["momentum"]);
-    const State now = strategy->state(), state{clones(now.global), clones(now.node), clones(now.rank)};
+    const State now = state_of(*strategy), state{clones(now.global), clones(now.node), clones(now.rank)};
     for (int again = 1; again < run.times; ++again) {
       if (run.only_exchanges) {
         strategy->after_update(replica, step);
@@ -68,7 +69,7 @@ std::vector<AfterStep> run_rank(comm::Hierarchy& ranks, const Make& make, const 
       ranks.share = 1;
     }
     const int64_t sent = (comm::moved_by_exchanges(ranks) - before).sent_to_nodes;
-    steps.push_back({clones(replica.weights.params), clones(merged(strategy->state())), exchange, sent});
+    steps.push_back({clones(replica.weights.params), clones(merged(state_of(*strategy))), exchange, sent});
   }
   return steps;
 }

@@ -19,7 +19,8 @@ struct GradientRun {
   at::ScalarType type = at::kDouble;
   int times = 1;  ///< that each step is made, or its exchange; all but the last are undone
   bool only_exchanges = false;
-  int newcomers = 0;  ///< nodes, the last ones, that make no step before the first exchange
+  int newcomers = 0;   ///< nodes, the last ones, that make no step before the first exchange
+  bool states = true;  ///< off where there is none while an exchange is on its way
 };
 
 /// One rank after a step.

@@ -1,4 +1,5 @@
-// That ddp exchanges gradients while backward goes on, without a clock: backward and the exchange wait for each other.
+// What goes on at the same time, without a clock: each waits for the other. Backward and ddp's exchanges; steps of
+// several ranks of a node, and their exchange with other nodes.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 
 #include "prunex/comm/communicator.h"
 #include "prunex/strategies/gradients/gradients.h"
+#include "prunex/strategies/hsadmm/hsadmm.h"
 
 namespace prunex::strategies {
 namespace {
@@ -47,8 +49,8 @@ class Mirror final : public comm::Communicator {
   }
   void do_broadcast(at::Tensor&, int) override {}
   void do_barrier() override {}
-  void do_reduce_scatter(at::Tensor&, const std::vector<comm::Range>&) override { FAIL() << "reduce_scatter"; }
-  void do_all_gather_parts(at::Tensor&, const std::vector<comm::Range>&) override { FAIL() << "all_gather_parts"; }
+  void do_reduce_scatter(at::Tensor& tensor, const std::vector<comm::Range>&) override { tensor.mul_(2); }
+  void do_all_gather_parts(at::Tensor&, const std::vector<comm::Range>&) override {}
   void do_all_to_all(at::Tensor&, const at::Tensor&, const std::vector<comm::Range>&) override {
     FAIL() << "all_to_all";
   }
@@ -155,6 +157,41 @@ TEST(Ddp, DoesNotMeasureTheFirstStepAfterAReport) {
     strategy->before_update(replica);
     EXPECT_TRUE(strategy->after_update(replica, step).buckets.empty());
   }
+}
+
+// Two nodes of two ranks that are workers. What left after step 4 is not there before step 5 has averaged gradients in
+// the node, which does not wait for it: on one of the node's connections either would give up.
+TEST(WorkersOfSeveralRanks, StepWhileTheirExchangeTravels) {
+  Signal left, averaged_in_node;
+  int64_t sent = 0, step = 0;
+  bool waited_for_step = false, waited_for_exchange = false;
+  comm::Hierarchy ranks{.layout = comm::Layout::even(2, 2)};
+  ranks.world = comm::make_solo("world");
+  ranks.flat = std::make_unique<Mirror>();
+  ranks.rail = std::make_unique<Mirror>([&](const at::Tensor&) {
+    if (++sent != 2) return;  // the first exchange is waited for
+    left.set();
+    waited_for_step = averaged_in_node.wait();
+  });
+  ranks.node = std::make_unique<Mirror>([&](const at::Tensor&) {
+    if (step != 5) return;
+    waited_for_exchange = left.wait();
+    averaged_in_node.set();
+  });
+  Replica replica = replica_of({{"first", 3}, {"last", 5}});
+  auto& params = replica.weights.params;
+  HsadmmOptions options{.after_freeze = AfterFreeze::kAverage, .overlap = 1};
+  options.local = {.steps = 2, .total_steps = 8};
+  options.consensus.penalty.kappa = 0;
+  const auto strategy = make_averaging_in_node(make_hsadmm(replica, ranks, options), replica, ranks, {2, 8}, {});
+  for (step = 1; step <= 5; ++step) {
+    for (auto& theta : params) theta.value().mutable_grad().reset();
+    (params["last"].sum() * params["first"].sum()).backward();
+    strategy->before_update(replica);
+    EXPECT_EQ(strategy->after_update(replica, step).overlapped, step == 5 ? 1 : 0) << step;
+  }
+  EXPECT_TRUE(waited_for_exchange) << "nothing had left";
+  EXPECT_TRUE(waited_for_step) << "the node's ranks waited for the exchange";
 }
 
 }  // namespace

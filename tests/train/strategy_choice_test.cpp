@@ -295,6 +295,13 @@ TEST(Strategies, ResumeBitForBit) {
     runs.back().batch_size /= 2;
     runs.back().local_after = runs.back().strategy == "scaffold" ? 1 : 0;
   }
+  runs.push_back(small_run_of("diloco"));  // of workers, beside whose steps their exchanges travel
+  runs.back().ranks_per_node = {2};
+  runs.back().in_node = InNode::kGradients;
+  runs.back().batch_size /= 2;
+  runs.back().local_steps = 2;
+  runs.back().overlap = 1;
+  runs.back().exchange.payload = strategies::Payload::kInt4;
   for (size_t i = 0; i < runs.size(); ++i) {
     TrainOptions options = runs[i];
     options.checkpoint_every = 2;
@@ -332,6 +339,22 @@ TEST(Strategies, NodesMayBeWorkersOfSeveralRanks) {
     step = line.at("step");
   }
   EXPECT_EQ(worker.bytes.intra_node - apart.bytes.intra_node, gradients);
+}
+
+TEST(Strategies, ExchangesOfWorkersTravelBesideTheirSteps) {
+  const tests::Scratch scratch;
+  TrainOptions options = small_run_of("diloco");
+  options.ranks_per_node = {2};
+  options.batch_size /= 2;
+  options.in_node = InNode::kGradients;
+  options.local_steps = 2;
+  const Summary waiting = run_in(options, scratch / "waiting");
+  options.overlap = 1;
+  const Summary overlapping = run_in(options, scratch / "overlapping");
+  EXPECT_EQ(overlapping.overlapped_steps, 2);
+  EXPECT_EQ(overlapping.samples, waiting.samples);
+  EXPECT_EQ(overlapping.bytes.inter_node, waiting.bytes.inter_node);
+  EXPECT_EQ(overlapping.bytes.intra_node, waiting.bytes.intra_node);
 }
 
 TEST(Strategies, PruneByThemselvesOrWhenTold) {
@@ -401,8 +424,6 @@ TEST(Strategies, RefuseWhatTheyDoNotHave) {
       "powersgd", [](auto& o) { o.powersgd.rank = 0; }, "`powersgd_rank`: got 0");
   expect_refused(
       "hsadmm", [](auto& o) { o.exchange.form = ExchangeForm::kFlat; }, "`exchange`: got flat");
-  expect_refused(
-      "diloco", [](auto& o) { o.in_node = InNode::kGradients, o.overlap = 1; }, "`overlap`: got one beside `in_node`");
   expect_refused(
       "scaffold", [](auto& o) { o.in_node = InNode::kGradients, o.elastic = true; }, "`in_node`: got gradients beside");
   expect_refused(

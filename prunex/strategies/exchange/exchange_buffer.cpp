@@ -108,29 +108,50 @@ void ExchangeBuffer::mean_over_nodes(const TensorDict& z, PhaseClock& clock) {
 }
 
 void ExchangeBuffer::mean_over_ranks(const Weights& weights, const TensorDict& z, PhaseClock& clock) {
-  mean_of_taken(take(weights, clock), z, clock);
+  at::Tensor buffer = pack(exchanged_tensors(weights, codec_.payload()));
+  clock.end("pack", buffer.nbytes());
+  average_over_ranks(buffer, z);
+  clock.end("inter", buffer.nbytes());
+  unpack(buffer);
+  clock.end("unpack");
 }
 
 at::Tensor ExchangeBuffer::take(const Weights& weights, PhaseClock& clock) {
   at::Tensor buffer = pack(exchanged_tensors(weights, codec_.payload()));
   clock.end("pack", buffer.nbytes());
-  return buffer;
+  if (has_one_node()) return buffer;
+  ranks_.scatter_in_node(buffer, plan_.parts());
+  clock.end("intra", buffer.nbytes());
+  return plan_.part_of(buffer, mine()).div_(ranks_.layout().ranks_here());
 }
 
-void ExchangeBuffer::mean_of_taken(at::Tensor buffer, const TensorDict& z, PhaseClock& clock) {
-  if (feedback_) {
-    ranks_.scatter_in_node(buffer, plan_.parts());
-    at::Tensor part = plan_.part_of(buffer, mine());
-    average_over_nodes(part.div_(ranks_.layout().ranks_here()), z);
+void ExchangeBuffer::mean_of_taken(at::Tensor taken, const TensorDict& z, PhaseClock& clock) {
+  has_one_node() ? average_over_ranks(taken, z) : average_over_nodes(taken, z);
+  clock.end("inter", taken.nbytes());
+}
+
+void ExchangeBuffer::give_mean(PhaseClock& clock) {
+  at::Tensor buffer = plan_.full() ? work_.buffer : packed_;
+  if (!has_one_node()) {
     ranks_.gather_in_node(buffer, plan_.parts());
-  } else {
+    clock.end("intra", buffer.nbytes());
+  }
+  unpack(buffer);
+  clock.end("unpack");
+}
+
+/// All of what is alive <- its mean over ranks.
+void ExchangeBuffer::average_over_ranks(at::Tensor& buffer, const TensorDict& z) {
+  if (!feedback_) {
     if (ranks_.share() != 1) buffer.mul_(ranks_.share());
     ranks_.sum_over_ranks(buffer);
     buffer.div_(ranks_.layout().world_size());
+    return;
   }
-  clock.end("inter", buffer.nbytes());
-  unpack(buffer);
-  clock.end("unpack");
+  ranks_.scatter_in_node(buffer, plan_.parts());
+  at::Tensor part = plan_.part_of(buffer, mine());
+  average_over_nodes(part.div_(ranks_.layout().ranks_here()), z);
+  ranks_.gather_in_node(buffer, plan_.parts());
 }
 
 /// My part of what is alive <- its mean over nodes.

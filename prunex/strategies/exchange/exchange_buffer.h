@@ -69,9 +69,11 @@ class ExchangeBuffer {
   void mean_over_nodes(const TensorDict& z, PhaseClock& clock);
   /// Tensors <- the mean over all ranks of `weights`.
   void mean_over_ranks(const Weights& weights, const TensorDict& z, PhaseClock& clock);
-  /// Its two parts. The second no longer reads the weights: another thread may run it while they change.
+  /// Its three parts. The second, of what the first has returned, no longer reads the weights and, where there are
+  /// several nodes, calls no group inside them: another thread may run it while weights change and a node's ranks talk.
   at::Tensor take(const Weights& weights, PhaseClock& clock);
   void mean_of_taken(at::Tensor taken, const TensorDict& z, PhaseClock& clock);
+  void give_mean(PhaseClock& clock);
 
   /// Of rounded messages, what they left out of these tensors is not added to the next ones.
   void forget_left_out(const std::function<bool(const std::string&)>& of);
@@ -89,8 +91,10 @@ class ExchangeBuffer {
 
  private:
   int mine() const { return ranks_.mine(); }
+  bool has_one_node() const { return ranks_.layout().nodes() == 1; }
   at::Tensor pack(const TensorDict& tensors);
   void unpack(const at::Tensor& buffer);
+  void average_over_ranks(at::Tensor& buffer, const TensorDict& z);
   void average_over_nodes(at::Tensor& part, const TensorDict& z);
   std::array<TensorDict, 2> feedback_by_tensor() const;
   void set_feedback(const std::array<TensorDict, 2>& rows);

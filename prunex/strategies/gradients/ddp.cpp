@@ -133,7 +133,8 @@ class Ddp final : public GradientStrategy {
         bucket_sizes_(options.buckets),
         params_(replica.weights.params),
         buckets_(params_, bucket_sizes_),
-        in_background_(ranks) {
+        in_node_(ranks.node_in_background),
+        between_nodes_(ranks.between_in_background) {
     listen();
   }
 
@@ -247,7 +248,7 @@ class Ddp final : public GradientStrategy {
   std::vector<int> missing_;  // of every bucket
   int next_ = 0;              // bucket to leave
   Readiness readiness_;
-  const comm::BackgroundUse in_background_;
+  const comm::BackgroundUse in_node_, between_nodes_;
   Background background_;  // the last member: ends before what it uses
 };
 

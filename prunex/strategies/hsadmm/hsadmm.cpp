@@ -18,7 +18,7 @@ Hsadmm::Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options)
       k_(options_.local.exchanges_before),
       z_{clones(replica.weights.params), clones(replica.weights.buffers)},
       work_(z_, options_.exchange, ranks_) {
-  if (options_.overlap > 0) in_background_.emplace(ranks);
+  if (options_.overlap > 0) between_nodes_.emplace(ranks.between_in_background);
   at::NoGradGuard no_grad;
   start_equal(replica.weights, *ranks.world);
   copy(z_.params, replica.weights.params);
@@ -102,6 +102,7 @@ Exchange Hsadmm::land(Replica& replica) {
   Exchange exchange{.overlapped = flight.end - flight.begin};
   background_.wait();
   clock_.skip();
+  work_.give_mean(clock_);
   update_z();
   for (auto& theta : replica.weights.params) {
     theta.value().sub_(flight.sent[theta.key()]).add_(z_.params[theta.key()]);

@@ -215,8 +215,7 @@ Undo::Undo(const Replica& replica) : updates_(replica.updates) {
 
 Undo::Undo(const strategies::Strategy& strategy, const Replica& replica, const ProductMean& mean) : Undo(replica) {
   at::NoGradGuard no_grad;
-  state_ = own_copies(strategy.state(), replica.weights);
-  mean_ = mean.copy();
+  exchanged_.emplace(Exchanged{own_copies(strategy.state(), replica.weights), mean.copy()});
 }
 
 void Undo::bring_back(strategies::Strategy& strategy, Replica& replica, ProductMean& mean) const {
@@ -227,9 +226,9 @@ void Undo::bring_back(strategies::Strategy& strategy, Replica& replica, ProductM
   size_t i = 0;
   for (auto& part : replica.optimizer) strategies::restore(part.value(), optimizer_[i++], "");
   replica.updates = updates_;
-  if (!state_) return;
-  strategy.go_back(*state_);
-  mean = mean_->copy();
+  if (!exchanged_) return;
+  strategy.go_back(exchanged_->state);
+  mean = exchanged_->mean.copy();
 }
 
 std::string to_json(const comm::Change& change, int64_t exchange) {

@@ -81,8 +81,11 @@ class Undo {
   Weights weights_;
   std::vector<TensorDict> optimizer_;
   int64_t updates_;
-  std::optional<strategies::State> state_;
-  std::optional<ProductMean> mean_;
+  struct Exchanged {
+    strategies::State state;
+    ProductMean mean;
+  };
+  std::optional<Exchanged> exchanged_;  // what exchanges change beside the replica
 };
 
 /// One line of membership.jsonl. `exchange`: the last one that all have.
