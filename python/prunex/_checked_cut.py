@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -33,7 +34,7 @@ def stirred(model: nn.Module) -> dict[str, Tensor]:
         if not p.is_floating_point():
             continue
         random = torch.randn(p.shape, generator=generator, device="cpu")
-        values[id(p)] = (random * (2 / (p[0].numel() or 1)) ** 0.5 if p.dim() > 1 else 1 + random / 4).to(p)
+        values[id(p)] = (random * (2 / (math.prod(p.shape[1:]) or 1)) ** 0.5 if p.dim() > 1 else 1 + random / 4).to(p)
     for name, b in model.named_buffers():
         if name.endswith(("running_mean", "running_var")):
             values[id(b)] = torch.zeros_like(b) if name.endswith("mean") else torch.ones_like(b)
@@ -142,7 +143,7 @@ def evaluated(model: nn.Module, arguments: tuple[Any, ...]) -> list[Tensor]:
         return _modules.tensors_in(model(*arguments))
 
 
-def cut_checked(model: nn.Module, removed: library.Cut, optimizer: torch.optim.Optimizer | None,
+def cut_checked(model: nn.Module, removed: library.Cut, optimizers: Sequence[torch.optim.Optimizer],
                 layer_groups: Mapping[str, int], arguments: tuple[Any, ...],
                 wanted: Callable[[Mapping[str, Tensor]], list[Tensor]],
                 training: tuple[Any, ...] | None) -> Callable[[], None]:
@@ -155,7 +156,7 @@ def cut_checked(model: nn.Module, removed: library.Cut, optimizer: torch.optim.O
             answers = wanted(values)
         cases.append((cut_values(model, removed, values), answers))
     with undone(lambda: None):
-        undo = _modules.cut(model, removed, optimizer, layer_groups)
+        undo = _modules.cut(model, removed, optimizers, layer_groups)
     with undone(undo):
         for left, answers in cases:
             with _modules.holding(model, left):

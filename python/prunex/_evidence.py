@@ -21,10 +21,10 @@ def evidence(model: nn.Module, batches: Iterable[tuple[Any, Tensor]], importance
         seen = prunex.evidence(model, loader, "hessian")
         prunex.prune(model, images[:1], macs=0.5, importance="hessian", evidence=seen)
 
-    batches: pairs of inputs, a tensor or several in a tuple, and targets, on the module's device; a few hundred samples
-    do. importance: taylor, the mean gradient; hessian, the mean squared gradient of single samples; obdc, the same with
-    targets that the module draws from the softmax of its own answers; activation, the mean |x| of every channel that
-    linear layers and convolutions read. criterion: mean loss of (answers, targets). seed: of what obdc draws.
+    batches: pairs of inputs, a tensor or several in a tuple or list, and targets, on the module's device; a few hundred
+    samples do. importance: taylor, the mean gradient; hessian, the mean squared gradient of single samples; obdc, the
+    same with targets that the module draws from the softmax of its own answers; activation, the mean |x| of every
+    channel that linear layers and convolutions read. criterion: mean loss of (answers, targets). seed: of what obdc draws.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.Flatten(), nn.Linear(64, 10))
     >>> batches = [(torch.randn(5, 3, 8, 8), torch.arange(5))]
@@ -40,7 +40,7 @@ def evidence(model: nn.Module, batches: Iterable[tuple[Any, Tensor]], importance
     if importance == "activation":
         _arguments.expect_unused(f"with {importance}", criterion=(criterion, nn.functional.cross_entropy))
     module = _modules.plain(model)
-    with _modules.mode(module, False):
+    with _modules.mode(module, False), torch.enable_grad():
         if importance == "activation":
             return _inputs_of_layers(module, batches)
         floats = {name: p for name, p in module.named_parameters() if p.is_floating_point()}
@@ -56,7 +56,7 @@ def evidence(model: nn.Module, batches: Iterable[tuple[Any, Tensor]], importance
 def _rows_of(batch: Any) -> tuple[tuple[Any, ...], Tensor, int]:
     if not isinstance(batch, (tuple, list)) or len(batch) != 2 or not isinstance(batch[1], Tensor):
         raise ValueError(f"`batches`: got a {type(batch).__name__}, wanted pairs of inputs and targets")
-    inputs = batch[0] if isinstance(batch[0], tuple) else (batch[0],)
+    inputs = tuple(batch[0]) if isinstance(batch[0], (tuple, list)) else (batch[0],)
     return inputs, batch[1], len(batch[1])
 
 
@@ -74,8 +74,17 @@ def _with_drawn_targets(module: nn.Module, samples: Iterable[tuple[Any, Tensor]]
     draws = torch.Generator().manual_seed(seed)
     for inputs, targets in samples:
         with torch.no_grad():
-            chances = module(*inputs).softmax(1).cpu()
+            answers = module(*inputs)
+        if answers.dim() != 2:
+            raise ValueError(f"`importance`: obdc draws targets from answers of (samples, classes), got "
+                             f"{tuple(answers.shape)}; hessian takes those of the data")
+        chances = _wide(answers).softmax(1).cpu()
         yield inputs, torch.multinomial(chances, 1, generator=draws).flatten().to(targets.device)
+
+
+def _wide(x: Tensor) -> Tensor:
+    """In numbers that many can be summed in."""
+    return x if x.dtype == torch.float64 else x.float()
 
 
 def _means(module: nn.Module, params: Mapping[str, Tensor], batches: Iterable[tuple[Any, Tensor]], criterion: Criterion,
@@ -89,7 +98,7 @@ def _means(module: nn.Module, params: Mapping[str, Tensor], batches: Iterable[tu
         gradients = torch.autograd.grad(loss, list(params.values()), allow_unused=True)
         for name, gradient in zip(params, gradients):
             if gradient is not None:
-                sums[name] = sums.get(name, 0) + rows * part(gradient)
+                sums[name] = sums.get(name, 0) + rows * part(_wide(gradient))
         samples += rows
     return _divided(sums, samples)
 
@@ -98,16 +107,21 @@ def _inputs_of_layers(module: nn.Module, batches: Iterable[tuple[Any, Tensor]]) 
     sums: dict[str, Tensor] = {}
     rows = samples = 0
 
-    def hear(name: str, images: bool) -> Callable[[nn.Module, tuple[Any, ...]], None]:
-        def add(_: nn.Module, inputs: tuple[Any, ...]) -> None:
-            x = inputs[0].detach().abs()
-            by_channel = x.flatten(2).mean(2) if images else x.flatten(0, -2)
+    def hear(name: str, images: bool) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]:
+        def add(layer: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+            x = _wide((inputs[0] if inputs else named["input"]).detach()).abs()
+            if images:  # one may come without the dimension of the batch
+                by_channel = x.reshape(-1, *x.shape[1 - layer.weight.dim():]).flatten(2).mean(2)
+            else:
+                by_channel = x.reshape(-1, x.shape[-1])
             sums[name] = sums.get(name, 0) + rows * by_channel.mean(0)
         return add
 
     kinds = (nn.Linear, nn.modules.conv._ConvNd)
-    handles = [layer.register_forward_pre_hook(hear(f"{name}.weight".lstrip("."), not isinstance(layer, nn.Linear)))
-               for name, layer in module.named_modules() if isinstance(layer, kinds)]
+    names = {id(p): name for name, p in module.named_parameters()}
+    handles = [layer.register_forward_pre_hook(hear(names[id(layer.weight)], not isinstance(layer, nn.Linear)),
+                                               with_kwargs=True)
+               for layer in module.modules() if isinstance(layer, kinds) and id(layer.weight) in names]
     try:
         with torch.no_grad():
             for batch in batches:
@@ -123,4 +137,6 @@ def _inputs_of_layers(module: nn.Module, batches: Iterable[tuple[Any, Tensor]]) 
 def _divided(sums: dict[str, Tensor], samples: int) -> dict[str, Tensor]:
     if samples == 0:
         raise ValueError("`batches`: got none, or empty ones")
+    if not sums:
+        raise ValueError("`model`: it has no parameters of its own that took part in what it makes of `batches`")
     return {name: total / samples for name, total in sums.items()}

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,15 +20,15 @@ Plan = Callable[[list[str]], library.PrunedNetwork]
 
 
 def cut_what_follows(module: nn.Module, network: library.Network, plan: Plan, example: Any,
-                     optimizer: torch.optim.Optimizer | None) -> tuple[library.PrunedNetwork, list[str]]:
-    """Cuts module and optimizer as planned. `plan` makes a plan that leaves groups of these names whole: those that the
+                     optimizers: Sequence[torch.optim.Optimizer]) -> tuple[library.PrunedNetwork, list[str]]:
+    """Cuts module and optimizers as planned. `plan` makes a plan that leaves groups of these names whole: those that the
     module's code cannot lose, which are returned, with a warning. ValueError if that plan cannot be."""
     result, whole = plan([]), list[str]()
     training = _checked_cut.trains_with(module, _modules.arguments_of(example), stacklevel=4)
     arguments = _checked_cut.probes(module, _modules.arguments_of(example))
     for look in (_inflexible_kinds, _inflexible, None):
         try:
-            _cut(module, result, arguments, optimizer, training)
+            _cut(module, result, arguments, optimizers, training)
             if whole:
                 warnings.warn(_said_of(module, whole), stacklevel=3)
             return result, whole
@@ -87,15 +87,15 @@ def _look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
 
 
 def cut_as(module: nn.Module, result: library.PrunedNetwork, example: Any,
-           optimizer: torch.optim.Optimizer | None) -> None:
+           optimizers: Sequence[torch.optim.Optimizer]) -> None:
     """All of it. Raises Differs, with everything as it was."""
     example = _modules.arguments_of(example)
     training = _checked_cut.trains_with(module, example, stacklevel=5)
-    _cut(module, result, _checked_cut.probes(module, example), optimizer, training)
+    _cut(module, result, _checked_cut.probes(module, example), optimizers, training)
 
 
 def _cut(module: nn.Module, result: library.PrunedNetwork, arguments: tuple[Any, ...],
-         optimizer: torch.optim.Optimizer | None, training: tuple[Any, ...] | None) -> Callable[[], None]:
+         optimizers: Sequence[torch.optim.Optimizer], training: tuple[Any, ...] | None) -> Callable[[], None]:
     """Returns what undoes it. A module that does not compute of the arguments what its cut graph does gets back what it
     has lost, as does one that no longer runs in training mode. training: with what it did."""
     inputs = [tensor.cpu() for tensor in _modules.tensors_in(arguments)]
@@ -104,14 +104,14 @@ def _cut(module: nn.Module, result: library.PrunedNetwork, arguments: tuple[Any,
         left = _checked_cut.cut_values(module, result.cut, values)
         return result.run(inputs, {name: value.cpu() for name, value in left.items()})
 
-    return _checked_cut.cut_checked(module, result.cut, optimizer, result.layer_groups(), arguments, wanted, training)
+    return _checked_cut.cut_checked(module, result.cut, optimizers, result.layer_groups(), arguments, wanted, training)
 
 
 def _follows(module: nn.Module, network: library.Network, group: str, arguments: tuple[Any, ...],
              training: tuple[Any, ...] | None) -> bool:
     """Whether the module's code can do without a unit of the group."""
     try:
-        _cut(module, network.without_a_unit(group), arguments, None, training)()
+        _cut(module, network.without_a_unit(group), arguments, (), training)()
     except _checked_cut.Differs:
         return False
     return True

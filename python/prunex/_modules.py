@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from prunex._library import library
+
+Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
 
 _FLOATS = (torch.float32, torch.float64)
 
@@ -64,13 +66,15 @@ def taking_gradients(model: nn.Module, names: Collection[str]) -> Iterator[None]
 
 
 def expect_exchangeable(model: nn.Module) -> None:
-    """What is averaged is of one type, and no view that repeats its numbers."""
+    """What is averaged is of one type, and no view that repeats its numbers; all of it on one device."""
     params, saved = weights(model)
-    first, wanted = next((name, p.dtype) for name, p in params.items())
+    first, like = next(iter(params.items()))
     for name, tensor in averaged(model).items():
-        if tensor.dtype != wanted:
-            raise ValueError(f"`model`: {name} is {tensor.dtype}, wanted {wanted} as {first} has")
+        if tensor.dtype != like.dtype:
+            raise ValueError(f"`model`: {name} is {tensor.dtype}, wanted {like.dtype} as {first} has")
     for name, tensor in (params | saved).items():
+        if tensor.device != like.device:
+            raise ValueError(f"`model`: {name} is on {tensor.device}, wanted {like.device} as {first} is")
         if tensor.layout != torch.strided:
             raise ValueError(f"`model`: {name} is {tensor.layout}, wanted torch.strided, or a buffer with "
                              "persistent=False")
@@ -93,26 +97,37 @@ def expect_optimizer(optimizer: torch.optim.Optimizer, params: Iterable[Tensor])
     return moved
 
 
-def expect_trained(model: nn.Module, optimizer: torch.optim.Optimizer, whole: bool) -> None:
-    """whole: nothing that requires gradients is moved by another optimizer, which would not follow masks and cuts."""
+def each_of(optimizers: Optimizers) -> tuple[torch.optim.Optimizer, ...]:
+    """One, or several."""
+    if not isinstance(optimizers, Sequence):
+        return (optimizers,)
+    if not optimizers:
+        raise ValueError("`optimizer`: got an empty list, wanted a torch.optim.Optimizer, or several")
+    return tuple(optimizers)
+
+
+def expect_trained(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], whole: bool) -> None:
+    """whole: nothing that requires gradients is moved by others, which would not follow masks and cuts."""
     own = trained(model)
-    moved = expect_optimizer(optimizer, own.values())
+    moved = {p for optimizer in optimizers for p in expect_optimizer(optimizer, own.values())}
     if whole:
-        expect_followable(optimizer)
+        for optimizer in optimizers:
+            expect_followable(optimizer)
         for name, module in model.named_modules():
             if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.sparse:
                 raise ValueError(f"`model`: {name or 'it'} has sparse gradients, which masks and pulls do not reach; "
                                  "wanted sparse=False")
     others = [name for name, p in own.items() if id(p) not in moved]
     if whole and others:
-        raise ValueError(f"`optimizer`: it does not move {others[0]}; with masks one optimizer is wanted that moves "
-                         "all that requires gradients")
+        raise ValueError(f"`optimizer`: it does not move {others[0]}; with masks all that requires gradients is wanted "
+                         "in it, or in several: [muon, adamw]")
 
 
-def moved_elsewhere(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """How many parameters the optimizer moves that are not of the module."""
+def moved_elsewhere(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> int:
+    """How many parameters the optimizers move that are not of the module."""
     own = {id(p) for p in model.parameters()}
-    return sum(id(p) not in own for group in optimizer.param_groups for p in group["params"])
+    return sum(id(p) not in own for optimizer in optimizers for group in optimizer.param_groups
+               for p in group["params"])
 
 
 def expect_followable(optimizer: torch.optim.Optimizer) -> None:
@@ -120,7 +135,8 @@ def expect_followable(optimizer: torch.optim.Optimizer) -> None:
         raise ValueError("`optimizer`: got LBFGS, which keeps its parameters and their history by itself: no mask, cut "
                          "or pull reaches them")
     for name, value in vars(optimizer).items():
-        if isinstance(value, torch.optim.Optimizer):
+        inside = [] if name in ("param_groups", "state") else torch.utils._pytree.tree_leaves(value)
+        if any(isinstance(leaf, torch.optim.Optimizer) for leaf in inside):
             raise ValueError(f"`optimizer`: got a {type(optimizer).__name__}, whose `{name}` keeps states of its own: no "
                              "mask, cut or pull reaches them")
 
@@ -250,17 +266,31 @@ def exported(model: nn.Module, example: Any) -> bytes:
 
 
 def _lies_beside(value: Any, parameter: Tensor) -> bool:
-    """Whether an optimizer keeps it entry by entry of the parameter."""
-    return isinstance(value, Tensor) and value.shape == parameter.shape and parameter.dim() > 0
+    """Whether an optimizer keeps it entry by entry of the parameter, in numbers that a mask can be multiplied with."""
+    is_plain = type(value) in (Tensor, nn.Parameter)
+    is_narrow = is_plain and value.is_floating_point() and value.element_size() == 1
+    return is_plain and not is_narrow and value.shape == parameter.shape and parameter.dim() > 0
 
 
-def optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Tensor]]:
+def _has_others(state: Mapping[str, Any], parameter: Tensor) -> bool:
+    """Tensors that do not lie entry by entry beside it, but for counters."""
+    others = tensors_in([value for value in state.values() if not _lies_beside(value, parameter)])
+    return any(tensor.numel() > 1 for tensor in others)
+
+
+def mixes_rows(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> bool:
+    """Whether the step of a weight may depend on what an optimizer remembers of others, as Shampoo's does."""
+    return any(_has_others(optimizer.state.get(p, {}), p) for optimizer in optimizers for p in trained(model).values())
+
+
+def optimizer_state(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> dict[str, dict[str, Tensor]]:
     """Of the parameters that have one: kind of state -> name -> a tensor of the parameter's shape."""
     found: dict[str, dict[str, Tensor]] = {}
-    for name, p in trained(model).items():
-        for kind, value in optimizer.state.get(p, {}).items():
-            if _lies_beside(value, p):
-                found.setdefault(kind, {})[name] = value
+    for optimizer in optimizers:
+        for name, p in trained(model).items():
+            for kind, value in optimizer.state.get(p, {}).items():
+                if _lies_beside(value, p):
+                    found.setdefault(kind, {})[name] = value
     return found
 
 
@@ -347,6 +377,11 @@ def _owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:
     return model.get_submodule(path), leaf
 
 
+def is_made(layer: nn.Module) -> bool:
+    """Whether torch.nn.utils.parametrize makes its weight of parameters that are elsewhere."""
+    return nn.utils.parametrize.is_parametrized(layer, "weight")
+
+
 def _layers(model: nn.Module, name: str) -> list[nn.Module]:
     """What has a tensor and, where torch.nn.utils.parametrize makes another one of it, the layer that has that."""
     owner, _ = _owner(model, name)
@@ -354,28 +389,29 @@ def _layers(model: nn.Module, name: str) -> list[nn.Module]:
     return [owner, model.get_submodule(".".join(name.split(".")[:-3]))] if is_made else [owner]
 
 
-def cut(model: nn.Module, cut: library.Cut, optimizer: torch.optim.Optimizer | None,
+def cut(model: nn.Module, cut: library.Cut, optimizers: Sequence[torch.optim.Optimizer],
         layer_groups: Mapping[str, int]) -> Callable[[], None]:
     """Module and optimizer state lose what `cut` removes; attributes such as `out_channels` follow. layer_groups: of
     convolutions and group norms of the smaller network, by weight. Returns what undoes it."""
-    if optimizer is not None:
+    for optimizer in optimizers:
         expect_followable(optimizer)
     everything = tensors_of(model)
     lost = {id(everything[name]): name for name in cut.kept() if name in everything}
     before: dict[nn.Module, dict[str, Any]] = {}
-    undo_optimizer = _keep_optimizer(optimizer) if optimizer is not None else None
+    undo_optimizers = [_keep_optimizer(optimizer) for optimizer in optimizers]
 
     def undo() -> None:
         for owner, state in before.items():
             owner.__dict__.clear()
             owner.__dict__.update(state)
-        if undo_optimizer is not None:
+        for undo_optimizer in undo_optimizers:
             undo_optimizer()
 
     try:
-        smaller = _cut_tensors(model, cut, everything, lost, before, layer_groups)
-        if optimizer is not None:
-            _cut_optimizer(optimizer, everything, lost, smaller, cut)
+        with torch.inference_mode(False):  # new parameters are to be trained
+            smaller = _cut_tensors(model, cut, everything, lost, before, layer_groups)
+            for optimizer in optimizers:
+                _cut_optimizer(optimizer, everything, lost, smaller, cut)
     except BaseException:
         undo()
         raise
@@ -445,7 +481,7 @@ def _cut_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tenso
         if id(old) not in smaller or old not in optimizer.state:
             continue
         state = optimizer.state.pop(old)
-        if any(t.dim() > 0 for value in state.values() if not _lies_beside(value, old) for t in tensors_in(value)):
+        if _has_others(state, old):
             continue
         optimizer.state[smaller[id(old)]] = {
             kind: cut.apply(names[id(old)], value) if _lies_beside(value, old) else value

@@ -139,9 +139,9 @@ def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs
           normalizer: str | None = None, scope: str = "local", steps: int = 1, round_to: int = 1,
           max_ratio: float = 1.0, layer_ratio: Mapping[str, float] | None = None,
           ignore: Sequence[str | nn.Module] = (), heads: bool = False, statistics: bool = False, seed: int = 0,
-          optimizer: torch.optim.Optimizer | None = None) -> Pruned:
-    """Makes a network physically smaller: a module in place, with its attributes and, if one is given, the optimizer's
-    state; of an exported program or a .pt2 file a new program.
+          optimizer: _modules.Optimizers | None = None) -> Pruned:
+    """Makes a network physically smaller: a module in place, with its attributes and, if one is given, or a list of
+    them, the optimizer's state; of an exported program or a .pt2 file a new program.
 
     One target: ratio, the share of the units of every group that goes; macs or parameters, what is left at most, as a
     share or a count; speed_up, multiply-accumulates before over after; or cut, what an equal network has lost, for
@@ -163,8 +163,9 @@ def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs
     >>> prunex.prune(net, torch.zeros(1, 3, 8, 8), macs=0.5).model[0]
     Conv2d(3, 4, kernel_size=(3, 3), stride=(1, 1))
     """
+    optimizers = () if optimizer is None else _modules.each_of(optimizer)
     if cut is not None:
-        return _prune_as(cut, model, example, optimizer, heads, statistics, ratio=(ratio, None), macs=(macs, None),
+        return _prune_as(cut, model, example, optimizers, heads, statistics, ratio=(ratio, None), macs=(macs, None),
                          parameters=(parameters, None), speed_up=(speed_up, None), importance=(importance, "l2"),
                          evidence=(evidence, None), reduction=(reduction, None), normalizer=(normalizer, None),
                          scope=(scope, "local"), steps=(steps, 1), round_to=(round_to, 1), max_ratio=(max_ratio, 1.0),
@@ -172,8 +173,8 @@ def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs
     target, value = _the_one(ratio=ratio, macs=macs, parameters=parameters, speed_up=speed_up)
     steps, seed = _arguments.whole("steps", steps), _arguments.whole("seed", seed, least=0)
     _expect_sense(importance, scope, normalizer, steps=(steps, 1), evidence=(evidence, None),
-                  reduction=(reduction, None))
-    module = _module_of(model, optimizer)
+                  reduction=(reduction, None), seed=(seed, 0))
+    module = _module_of(model, optimizers)
     limits = _limits(round_to, max_ratio, layer_ratio, _patterns(ignore, module))
     file, name, own = _file_of(model, example)
     network, tensors = library.Network(file, name, own, heads, statistics), _tensors(model, module, file)
@@ -189,7 +190,7 @@ def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs
         pruned = _report(_program_of(result := plan([])), result, [])
     else:
         with _in_place.watching_optimizers(module):
-            pruned = _report(module, *_in_place.cut_what_follows(module, network, plan, example, optimizer))
+            pruned = _report(module, *_in_place.cut_what_follows(module, network, plan, example, optimizers))
     if pruned.cut.empty():
         warnings.warn(f"prune: nothing was cut{_said_of((g['group'], g['kind'], g['reason']) for g in pruned.groups)}",
                       stacklevel=2)
@@ -231,30 +232,32 @@ def _cut_of(cut: Cut, heads: bool, statistics: bool) -> tuple[library.Cut, bool,
         raise ValueError(f"`cut` {path}: {error}") from None
 
 
-def _prune_as(cut: Cut, model: Model, example: Any, optimizer: torch.optim.Optimizer | None, heads: bool,
+def _prune_as(cut: Cut, model: Model, example: Any, optimizers: Sequence[torch.optim.Optimizer], heads: bool,
               statistics: bool, **idle: tuple[Any, Any]) -> Pruned:
     """idle: what says how to choose, and what it is unless told."""
     _arguments.expect_unused("beside `cut`", **idle)
     cut, *how = _cut_of(cut, heads, statistics)
-    module = _module_of(model, optimizer)
+    module = _module_of(model, optimizers)
     result = library.Network(*_file_of(model, example), *how).prune_as(cut)
     if module is None:
         return _report(_program_of(result), result, [])
     try:
         with _in_place.watching_optimizers(module):
-            _in_place.cut_as(module, result, example, optimizer)
+            _in_place.cut_as(module, result, example, optimizers)
     except _checked_cut.Differs as error:
         cure = "" if how[0] else "; attention with a fixed size of heads wants a cut of whole `heads`"
+        if any(isinstance(m, nn.MultiheadAttention) for m in module.modules()):
+            cure = "; nn.MultiheadAttention follows none: prune the exported program, torch.export.export(model, …)"
         raise ValueError(f"`cut`: the code of {type(module).__name__} does not follow ({error}){cure}") from error
     return _report(module, result, [])
 
 
-def _module_of(model: Model, optimizer: torch.optim.Optimizer | None) -> nn.Module | None:
+def _module_of(model: Model, optimizers: Sequence[torch.optim.Optimizer]) -> nn.Module | None:
     """Nothing for programs, with which no optimizer goes."""
     module = _modules.plain(model) if isinstance(model, nn.Module) else None
-    if optimizer is not None and module is None:
-        raise ValueError("`optimizer`: goes with a module")
-    if optimizer is not None and module is not None:
+    for optimizer in optimizers:
+        if module is None:
+            raise ValueError("`optimizer`: goes with a module")
         _modules.expect_optimizer(optimizer, module.parameters())
         _modules.expect_followable(optimizer)
     return module
@@ -273,13 +276,12 @@ def _expect_sense(importance: str | Scorer, scope: str, normalizer: str | None, 
         raise ValueError(f"`importance`: got {importance!r}, wanted a name or a function")
     if normalizer is not None and scope == "local":
         raise ValueError("`normalizer`: with `scope` local groups are not compared; wanted isomorphic or global")
-    idle = {**for_names, "normalizer": (normalizer, None)}
+    idle, why = {**for_names, "normalizer": (normalizer, None)}, "beside an `importance` of one's own"
     if importance == "random":
-        idle = {name: idle[name] for name in ("reduction", "normalizer")}
+        idle, why = {name: idle[name] for name in ("reduction", "normalizer")}, "beside random scores"
     elif isinstance(importance, str):
-        return
-    whose = "random scores" if importance == "random" else "an `importance` of one's own"
-    _arguments.expect_unused(f"beside {whose}", **idle)
+        idle, why = {"seed": idle["seed"]}, f"with {importance}, which draws nothing"
+    _arguments.expect_unused(why, **idle)
 
 
 def _limits(round_to: int, max_ratio: float, layer_ratio: Mapping[str, float] | None,
@@ -312,9 +314,11 @@ def _patterns(ignore: Sequence[str | nn.Module], module: nn.Module | None) -> li
             continue
         if id(entry) not in names:
             raise ValueError(f"`ignore`: got a {type(entry).__name__} that is no part of the model")
-        inside = [f"{names[id(entry)]}.{name}".rstrip(".") for name, m in entry.named_modules()
-                  if any(True for _ in m.parameters(recurse=False))]
-        patterns += inside
+        inside = [f"{names[id(entry)]}.{name}".strip(".") for name, m in entry.named_modules()
+                  if any(True for _ in m.parameters(recurse=False)) and not _modules.is_made(m)]
+        if not inside:
+            raise ValueError(f"`ignore`: got a {type(entry).__name__}, {names[id(entry)]}, which has no weights")
+        patterns += map(glob.escape, inside)
     return patterns
 
 
@@ -384,6 +388,7 @@ def sparsify(model: nn.Module, example: Any, penalty: str = "group_norm", *, str
         raise ValueError(f"`growth`: has no effect with {penalty}; it is of growing")
     growth = _arguments.number("growth", 1e-4 if growth is None else growth)
     plain = _modules.plain(model)
+    _modules.trained(plain)
     ignored = _patterns(ignore, plain)
     network = library.Network(*_file_of(model, example))
     try:

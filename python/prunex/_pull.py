@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import nn
@@ -21,9 +21,9 @@ def _sums(optimizer: torch.optim.Optimizer) -> bool:
     return isinstance(optimizer, torch.optim.SGD)
 
 
-def momentum_of(optimizer: torch.optim.Optimizer) -> float:
+def momentum_of(optimizers: Iterable[torch.optim.Optimizer]) -> float:
     """By which gradients add up; 0 where they do not."""
-    return _largest(optimizer, "momentum") if _sums(optimizer) else 0.0
+    return max(_largest(optimizer, "momentum") if _sums(optimizer) else 0.0 for optimizer in optimizers)
 
 
 def _learning_rates(learning_rate: float | Callable[[int], float] | None, optimizer: torch.optim.Optimizer,
@@ -59,7 +59,7 @@ class Pull:
     def settings(self) -> dict[str, str]:
         """What it depends on, which is the same on all ranks and in a saved run."""
         return {"learning_rate": f"{self.rates[0]} … {self.rates[-1]} ({hash(tuple(self.rates)):x})",
-                "the optimizer's momentum": str(momentum_of(self._optimizer))}
+                "the optimizer's momentum": str(momentum_of([self._optimizer]))}
 
     def doubt(self) -> str | None:
         """Once, of a rate that has grown above the one that was assumed for all steps."""
@@ -73,9 +73,11 @@ class Pull:
     def rates_beside(self, model: nn.Module) -> dict[str, float] | None:
         """Those of the coming update by parameter, where the pull goes beside it. None where it goes into the
         gradients; ValueError if they are still scaled."""
-        if not _sums(self._optimizer):
-            return _modules.learning_rates(model, self._optimizer)
         if getattr(self._optimizer, "grad_scale", None) is not None:
             raise ValueError("`optimizer`: got a fused one whose gradients are still scaled, wanted "
                              "`scaler.unscale_(optimizer)` before `scaler.step(optimizer)`")
-        return None
+        if _sums(self._optimizer):
+            return None
+        found_inf = getattr(self._optimizer, "found_inf", None)  # by which a fused one skips its step
+        skips = found_inf is not None and float(found_inf) > 0
+        return {} if skips else _modules.learning_rates(model, self._optimizer)

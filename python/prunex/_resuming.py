@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ class Resumable:
     """Of a strategy, what saves it and goes on from that."""
 
     model: nn.Module
-    optimizer: torch.optim.Optimizer
+    optimizers: tuple[torch.optim.Optimizer, ...]
     step: int
 
     _strategy: library.Strategy
@@ -61,7 +61,9 @@ class Resumable:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Of a strategy made anew, of the whole module, with the same options. If the saved one was cut, module and
-        optimizer are cut first: load their states afterwards. Collective."""
+        optimizer are cut first: load their states afterwards. Before `with`. Collective."""
+        if self._entered:
+            raise ValueError("load_state_dict: the loop has begun; wanted it before `with`")
         self._expect_state(state)
         if state["node"] or state["rank"]:
             self._ranks.expect_place(state)
@@ -84,7 +86,9 @@ class Resumable:
         folder = Path(directory).absolute()
 
         def make() -> dict[str, Any]:
-            return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(),
+            return {"model": self.model.state_dict(),
+                    "optimizers": [{"kind": type(optimizer).__name__, **optimizer.state_dict()}
+                                   for optimizer in self.optimizers],
                     "strategy": self._state(), "extra": dict(extra or {})}
 
         own = self._own_checkpoints.setdefault(folder, set())
@@ -113,6 +117,7 @@ class Resumable:
             share = _checkpoints.load(folder, found, self._ranks.rank)
             if share is not None:
                 self._expect_state(share["strategy"])
+                self._expect_optimizers(share["optimizers"])
                 self._ranks.expect_like_nodes(share["strategy"]["nodes"])
             return share
 
@@ -127,14 +132,27 @@ class Resumable:
     def _take(self, content: Mapping[str, Any], own: bool, lost: bool) -> None:
         self._load(content["strategy"], own, lost)
         self.model.load_state_dict(content["model"])
-        fresh = {} if own else {"state": self.optimizer.state_dict()["state"]}
-        self.optimizer.load_state_dict({**content["optimizer"], **fresh})
+        for optimizer, saved in zip(self.optimizers, content["optimizers"]):
+            fresh = {} if own else {"state": optimizer.state_dict()["state"]}
+            optimizer.load_state_dict({key: value for key, value in {**saved, **fresh}.items() if key != "kind"})
         if not own:
             _modules.copy_weights(self.model, *self._strategy.product())
+
+    def _expect_optimizers(self, saved: Sequence[Mapping[str, Any]]) -> None:
+        def said(kind: str, groups: Sequence[Mapping[str, Any]]) -> str:
+            return f"{kind} of {' and '.join(str(len(group['params'])) for group in groups)} parameters"
+
+        own = ", ".join(said(type(optimizer).__name__, optimizer.param_groups) for optimizer in self.optimizers)
+        theirs = ", ".join(said(one["kind"], one["param_groups"]) for one in saved)
+        if own != theirs:
+            raise ValueError(f"`optimizer`: got {own}, the run that was saved has {theirs}")
 
     def _expect_state(self, state: Mapping[str, Any]) -> None:
         wanted = {"settings", "step", "synced", "masked", "global", "node", "rank", "of_rank", "nodes", "cut"}
         _ranks.expect_saved(state, wanted, self._settings, "strategy")
+        theirs = {name[2:] for name in state["global"] if name.startswith("z/")}
+        if others := sorted(self._strategy.product()[0].keys() - theirs):
+            raise ValueError(f"state_dict: it is of another network, which has no {others[0]}")
         if self._cut is not None:
             raise ValueError("state_dict: this strategy has cut its module already; wanted one made anew, of the whole "
                              "module")
@@ -148,7 +166,7 @@ class Resumable:
         cut, undo = None, None
         if state["cut"] is not None:
             cut = library.Cut.of_values(state["cut"])
-            undo = _modules.cut(self.model, cut, self.optimizer, self._strategy.layer_groups(cut))
+            undo = _modules.cut(self.model, cut, self.optimizers, self._strategy.layer_groups(cut))
             self._strategy.set_weights(*_modules.weights(self.model))
         try:
             self._strategy.load(everyone, node, rank, cut, own, lost)
@@ -163,8 +181,8 @@ class Resumable:
 
 
 def _for_newcomers(own: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Of what a rank has for itself, names and sizes; of its optimizer, how it is set; of its module, what z has is z's:
-    the same tensors, which travel once."""
+    """Of what a rank has for itself, names and sizes; of its optimizers, how they are set; of its module, what z has is
+    z's: the same tensors, which travel once."""
     assert own is not None
     sizes = {name: torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
              for name, tensor in own["strategy"]["rank"].items()}
@@ -172,4 +190,4 @@ def _for_newcomers(own: Mapping[str, Any] | None) -> dict[str, Any]:
     model.update({name[2:]: tensor for name, tensor in own["strategy"]["global"].items()
                   if name.startswith("z/") and name[2:] in model})
     return {"strategy": {**own["strategy"], "rank": sizes}, "model": model, "extra": own["extra"],
-            "optimizer": {"param_groups": own["optimizer"]["param_groups"]}}
+            "optimizers": [{**saved, "state": {}} for saved in own["optimizers"]]}

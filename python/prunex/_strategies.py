@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
-import sys
 import warnings
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import FrameType, TracebackType
+from collections.abc import Callable, Mapping
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from prunex import _arguments, _before_exchange, _checked_cut, _modules, _pull, _ranks
+from prunex import _arguments, _before_exchange, _checked_cut, _checkpoints, _modules, _pull, _ranks, _steps
 from prunex._library import library
 from prunex._resuming import Resumable
 
@@ -24,13 +22,6 @@ if TYPE_CHECKING:
     from prunex._options import StrategyOptions
 
 Exchange = library.Exchange
-
-
-# Those whose steps count just now: two strategies of one optimizer would pull at the same weights.
-_in_context: weakref.WeakKeyDictionary[torch.optim.Optimizer, str] = weakref.WeakKeyDictionary()
-
-
-_FILE_OF_STEPS = torch.optim.Optimizer.register_step_pre_hook.__code__.co_filename
 
 
 def _in_words_of_loops(message: str) -> str:
@@ -54,56 +45,30 @@ def _are_equal(own: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> bool:
     return all(name in own and torch.equal(own[name], value) for name, value in values.items())
 
 
-def _callers() -> Iterator[FrameType]:
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
-def _step_that_calls() -> FrameType | None:
-    """Of an optimizer, what calls its hooks; torch wraps the step() of every class of which it makes one."""
-    return next((frame for frame in _callers() if frame.f_code.co_filename == _FILE_OF_STEPS), None)
-
-
-def _warn_of_steps_outside(strategy: _Strategy) -> torch.utils.hooks.RemovableHandle:
-    """Once, until the handle is removed; not where they count for another strategy."""
-    weak: weakref.ref[_Strategy] | None = weakref.ref(strategy)
-
-    def look(*_: Any) -> None:
-        nonlocal weak
-        made, weak = None if weak is None else weak(), None
-        if made is not None and made.optimizer not in _in_context:
-            name = type(made).__name__
-            warnings.warn(f"{name}: a step of its optimizer does not count, wanted `with` this {name} around the loop",
-                          stacklevel=4)
-
-    return strategy.optimizer.register_step_pre_hook(look)
-
-
 class _Strategy(Resumable):
     _name = ""
     _pulls = False  # weights towards an anchor, as hard as the learning rates let it
     _masks_unless_told = False  # what `groups` means by "auto"
 
     _follows = True  # the module's code can do without what goes
-    _handles: Sequence[torch.utils.hooks.RemovableHandle] = ()
+    _counted: _steps.CountedSteps | None = None
     _finished = False
     _begun: tuple[int, list[int]] = (0, [])  # steps, and versions of the weights
-    _stepping: FrameType | None = None  # the optimizer's step() that is at work
+    _mixes_rows = False  # an optimizer, in a state that no mask reaches
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, sync_every: int = 50, *,
+    def __init__(self, model: nn.Module, optimizer: _modules.Optimizers, sync_every: int = 50, *,
                  total_steps: int | None = None, example: Any = None,
                  learning_rate: float | Callable[[int], float] | None = None,
                  process_group: dist.ProcessGroup | None = None, ranks_per_node: int | None = None,
                  timeout: float | datetime.timedelta = 1800, **options: Unpack[StrategyOptions]) -> None:
         """Broadcasts rank 0's weights; collective, with the same arguments on all ranks.
 
-        model: any module with parameters of float32 or of float64, on one device. optimizer: any, of its parameters.
-        sync_every: optimizer steps between exchanges. total_steps: of the run; masks want it. example: a tensor, or a
-        tuple of positional arguments, that the model can be exported with; masks want it. learning_rate: of the
-        optimizer, the largest of its groups, as a number or a function of step 1, 2, …, which the pull of ADMM follows;
-        without, that of the optimizer now. process_group: its ranks, node by node; without, all of torch.distributed,
+        model: any module with parameters of float32 or of float64, on one device. optimizer: any, of its parameters;
+        or several in the order in which they step, of which the last one's steps count. sync_every: optimizer steps
+        between exchanges. total_steps: of the run; masks want it. example: a tensor, or a tuple of positional
+        arguments, that the model can be exported with; masks want it. learning_rate: of the optimizer, the largest of
+        its groups, as a number or a function of step 1, 2, …, which the pull of ADMM follows; without, that of the
+        optimizer now. process_group: its ranks, node by node; without, all of torch.distributed,
         or this process alone. ranks_per_node: without, as the launcher says. timeout: seconds, or a timedelta, to wait
         for another rank in an exchange.
         options: as the command's of these names, docs/options.md: `payload="int2"`, `groups="coupled-inner"`,
@@ -117,7 +82,9 @@ class _Strategy(Resumable):
             raise ValueError("`overlap`: wants `total_steps`, to wait for the last exchange")
         self.model = _modules.plain(model, ": a strategy takes the place of averaging gradients in every step, which "
                                            "prunex.comm_hook makes smaller")
-        self.optimizer = optimizer
+        self.optimizers = _modules.each_of(optimizer)
+        self.optimizer = self.optimizers[-1]
+        """Whose steps count."""
         self.sync_every, timeout = _arguments.whole("sync_every", sync_every), _arguments.seconds(timeout)
         self.total_steps = None if total_steps is None else _arguments.whole("total_steps", total_steps)
         self.step = 0
@@ -128,7 +95,7 @@ class _Strategy(Resumable):
         self._options = {name: _arguments.word(name, value) for name, value in options.items()}
         self._pulls = self._pulls and self._options.get("kappa") not in ("0", "0.0")
         self._wants_all = self._pulls or example is not None
-        _modules.expect_trained(self.model, optimizer, whole=self._wants_all)
+        _modules.expect_trained(self.model, self.optimizers, whole=self._wants_all)
         _modules.expect_exchangeable(self.model)
         self._trained = frozenset(_modules.trained(self.model))
         self._has_masks = self._check_masks()
@@ -147,7 +114,7 @@ class _Strategy(Resumable):
         self._on_gpu = any(p.is_cuda for p in self.model.parameters())
         for doubt in self._doubts():
             warnings.warn(doubt, stacklevel=2)
-        self._outside = _warn_of_steps_outside(self)
+        self._outside = _steps.warn_of_steps_outside(self, self.optimizer)
 
     def _check_masks(self) -> bool:
         """Whether there will be masks. Raises ValueError unless they have what they want."""
@@ -179,7 +146,10 @@ class _Strategy(Resumable):
             return None
         if self.total_steps is None:
             raise ValueError("`total_steps`: got none; ADMM wants it, as its pull follows the learning rates to come")
-        return _pull.Pull(self.optimizer, learning_rate, self.total_steps)
+        if len(self.optimizers) > 1:
+            raise ValueError(f"`optimizer`: got {len(self.optimizers)}; the pull of ADMM follows the rates of one, "
+                             "wanted one, or `kappa=0`, which goes without")
+        return _pull.Pull(self.optimizers[0], learning_rate, self.total_steps)
 
     def _settings_of_run(self) -> dict[str, str]:
         """What a state goes on under: the same on all ranks and where it is loaded."""
@@ -192,7 +162,7 @@ class _Strategy(Resumable):
         """Of a strategy that begins from the weights which the module has then."""
         rates = [1.0] if self._pull is None else self._pull.rates
         return functools.partial(_made, self._name, self.model, list(self._options.items()), self.sync_every,
-                                 self.total_steps or 0, _pull.momentum_of(self.optimizer), rates, self._ranks, program)
+                                 self.total_steps or 0, _pull.momentum_of(self.optimizers), rates, self._ranks, program)
 
     def _doubts(self) -> list[str]:
         """What may be other than was meant."""
@@ -201,7 +171,7 @@ class _Strategy(Resumable):
             doubts.append("`process_group`: what lies on GPUs goes by way of the host in Gloo; wanted "
                           'init_process_group("cpu:gloo,cuda:nccl")')
         doubts += map(_in_words_of_loops, self._strategy.doubts())
-        if others := _modules.moved_elsewhere(self.model, self.optimizer):
+        if others := _modules.moved_elsewhere(self.model, self.optimizers):
             doubts.append(f"`optimizer`: it also moves {others} parameters that are not of `model`: no exchange has "
                           "them, so they differ between ranks; wanted one module that holds them all")
         return doubts
@@ -211,18 +181,17 @@ class _Strategy(Resumable):
                 f"step {self.step}>")
 
     def __enter__(self) -> Self:
-        if (other := _in_context.get(self.optimizer)) is not None:
-            raise ValueError(f"`optimizer`: its steps count for a {other} already, whose context has not ended")
-        with self._as_made():
-            self._begin()
-            self._begun = (self.step, _versions(self.model))
+        steps = _steps.CountedSteps(type(self).__name__, self.model, self.optimizers, self._before_update,
+                                    self._after_update)
+        try:
+            with self._as_made():
+                self._begin()
+                self._begun = (self.step, _versions(self.model))
+        except BaseException:
+            steps.end()
+            raise
         self._outside.remove()
-        _in_context[self.optimizer] = type(self).__name__
-        self._entered = True
-        # a compiled step calls them, but does not trace into them
-        before, after = map(torch.compiler.disable, (self._before_step, lambda *_: self._after_step()))
-        self._handles = [self.optimizer.register_step_pre_hook(before), self.optimizer.register_step_post_hook(after)]
-        self._stepping = None
+        self._counted, self._entered = steps, True
         return self
 
     def _begin(self) -> None:
@@ -246,40 +215,12 @@ class _Strategy(Resumable):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles, self._stepping = [], None
-        _in_context.pop(self.optimizer, None)
+        if self._counted is not None:
+            self._counted.end()
         if kind is None:
             self.finish()
         elif self._on_its_way():
             self._ranks.give_up()  # whether it ends well nobody hears
-
-    def _before_step(self, optimizer: torch.optim.Optimizer, arguments: tuple[Any, ...],
-                     options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """A closure makes the gradients in step() itself: what changes them follows it."""
-        if self._stepping is not None and self._stepping in _callers():
-            return None  # a class's step() calls that of its base, whose hooks are the same
-        self._stepping = _step_that_calls()
-        closure = arguments[1] if len(arguments) > 1 else options.get("closure")
-        if closure is None:
-            self._before_update()
-            return None
-
-        def followed() -> Any:
-            loss = closure()
-            with torch.no_grad():
-                self._before_update()
-            return loss
-
-        if len(arguments) > 1:
-            return (arguments[0], followed, *arguments[2:]), options
-        return arguments, {**options, "closure": followed}
-
-    def _after_step(self) -> None:
-        if self._stepping is _step_that_calls():
-            self._stepping = None
-            self._after_update()
 
     def _before_update(self) -> None:
         if self._on_gpu and torch.cuda.is_current_stream_capturing():
@@ -292,6 +233,8 @@ class _Strategy(Resumable):
 
     def _after_update(self) -> None:
         self.step += 1
+        if self._mixes_rows and self._cut is None:
+            self._strategy.mask(dict(_modules.trained(self.model)))
         ends_interval = self.step % self.sync_every == 0 or self.step == self.total_steps
         exchanges = ends_interval or self.step % self.sync_every == self._overlap
         with self._as_made() if exchanges else contextlib.nullcontext():
@@ -325,13 +268,14 @@ class _Strategy(Resumable):
         _before_exchange.expect_same_tensors(was, own)
         if self._has_masks and self._cut is None:
             _before_exchange.expect_same_layout(was[0] | was[1], own[0] | own[1])
-        _modules.expect_trained(self.model, self.optimizer, whole=self._wants_all)
+        _modules.expect_trained(self.model, self.optimizers, whole=self._wants_all)
         self._strategy.set_weights(*own)
 
     def _mask_optimizer(self) -> None:
-        self._masked = True
-        for state in _modules.optimizer_state(self.model, self.optimizer).values():
+        for state in _modules.optimizer_state(self.model, self.optimizers).values():
             self._strategy.mask(state)
+        self._mixes_rows = _modules.mixes_rows(self.model, self.optimizers)
+        self._masked = True
 
     def finish(self) -> None:
         """Ends the training: exchanges what the last steps have changed, makes the masks final if they are not, and
@@ -358,6 +302,8 @@ class _Strategy(Resumable):
         _modules.copy_weights(self.model, *self._strategy.product())
         self._finished = True
         if self._has_masks and not self._masked:
+            warnings.warn(f"{type(self).__name__}: ended after step {self.step} of {self.total_steps}, before its masks "
+                          "were final: what they had still to lose is gone untrained", stacklevel=4)
             self._mask_optimizer()
 
     def product(self) -> dict[str, Tensor]:
@@ -398,16 +344,25 @@ class _Strategy(Resumable):
             return self._cut_off(removable)
 
     def _cut_off(self, removable: library.Cut) -> library.Cut | None:
-        why, undo = "", None
-        try:
-            undo = self._apply(removable)
-        except _checked_cut.Differs as error:
-            why = str(error)
+        undo: Callable[[], None] | None = None
+
+        def apply() -> str:
+            nonlocal undo
+            try:
+                undo = self._apply(removable)
+            except _checked_cut.Differs as error:
+                return str(error)
+            return ""
+
+        def go_back() -> None:
+            if undo is not None:
+                undo()
+
+        why = _checkpoints.all_or_none(apply, self._process_group, go_back)
         whys = [said for said in _ranks.gathered(why, self._process_group) if said]
         if whys:
             self._follows = False
-            if undo is not None:
-                undo()
+            go_back()
             warnings.warn(f"cut: the code of {type(self.model).__name__} does not follow ({whys[0]}): the module stays "
                           "whole, under its masks; prunex.prune can cut it when it is exported", stacklevel=3)
             return None
@@ -428,7 +383,7 @@ class _Strategy(Resumable):
             with _modules.holding(self.model, values):
                 return _checked_cut.evaluated(self.model, arguments)
 
-        return _checked_cut.cut_checked(self.model, cut, self.optimizer, self._strategy.layer_groups(cut), arguments,
+        return _checked_cut.cut_checked(self.model, cut, self.optimizers, self._strategy.layer_groups(cut), arguments,
                                         wanted, training)
 
 

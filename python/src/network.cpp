@@ -16,6 +16,7 @@
 #include "prunex/prune/pruner.h"
 #include "prunex/prune/regularizer.h"
 #include "prunex/prune/words.h"
+#include "prunex/train/remarks.h"
 #include "python/src/bindings.h"
 #include "python/src/tensors.h"
 
@@ -80,7 +81,9 @@ class Network {
   Network(const nb::bytes& file, const std::string& name, bool own, channels::GroupOptions options)
       : model_(program::parse_pt2({file.c_str(), file.size()}, name, 0, program::Batch::kAny,
                                   own ? program::Maker::kSelf : program::Maker::kStranger)),
-        analysis_(model_.program, options) {}
+        analysis_(model_.program, options) {
+    if (options.heads) train::expect_heads(analysis_, name);
+  }
 
   const std::vector<DependencyGroup>& groups() const { return analysis_.groups(); }
   const channels::Analysis& analysis() const { return analysis_; }

@@ -21,6 +21,7 @@
 #include "prunex/train/elastic/handover.h"
 #include "prunex/train/prepare.h"
 #include "prunex/train/pruning/mask_choice.h"
+#include "prunex/train/remarks.h"
 #include "prunex/train/strategy_choice.h"
 #include "prunex/train/trainer.h"
 #include "python/src/bindings.h"
@@ -108,6 +109,7 @@ class LoopStrategy {
       const auto model = program::parse_pt2({program->c_str(), program->size()}, "the exported module", 0,
                                             program::Batch::kAny, program::Maker::kSelf);
       analysis_.emplace(model.program, channels::GroupOptions{.heads = options_.heads});
+      if (options_.heads) train::expect_heads(*analysis_, "the exported module");
       groups_ = train::groups_to_prune(*analysis_, options_);
       expect_known(groups_);
       plan.masked = train::masked_units(options_, groups_, model, *analysis_, {}, {});

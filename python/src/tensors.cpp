@@ -31,7 +31,13 @@ at::Tensor tensor_of(nb::handle object) {
   if (!nb::isinstance(object, torch("Tensor"))) {
     throw nb::type_error(("got " + std::string(nb::inst_name(object).c_str()) + ", wanted a torch.Tensor").c_str());
   }
-  return reinterpret_cast<const TensorObject*>(object.ptr())->tensor;
+  const at::Tensor& tensor = reinterpret_cast<const TensorObject*>(object.ptr())->tensor;
+  if (tensor.key_set().has(c10::DispatchKey::Python) || !tensor.has_storage()) {
+    throw nb::type_error(("got " + std::string(nb::inst_name(object).c_str()) +
+                          ", which keeps its numbers in a way of its own, wanted a plain torch.Tensor")
+                             .c_str());
+  }
+  return tensor;
 }
 
 nb::object to_python(const at::Tensor& tensor) {
