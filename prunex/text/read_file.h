@@ -14,4 +14,7 @@ inline constexpr size_t kLargestToml = 1 << 20;
 /// for ever.
 std::string read_file(const std::string& path, size_t most_bytes);
 
+/// Throws std::invalid_argument that names the option and where the path was looked for, if there is nothing.
+void expect_there(const std::string& option, const std::string& path);
+
 }  // namespace prunex::text

@@ -63,6 +63,15 @@ program::Model narrowed(program::Model model, const std::string& path) {
   return model;
 }
 
+/// Of images that the network has more outputs for than classes.
+std::string width_remark(const program::Graph& graph, const data::Dataset& dataset, const std::string& source) {
+  const int64_t outputs = graph.values[graph.outputs.front()].shape.back().factor;
+  if (outputs == dataset.classes) return "";
+  return fmt::format("{}: it has {} outputs, {} has {} classes: none stands for output {}{}", source, outputs,
+                     dataset.name, dataset.classes, dataset.classes,
+                     outputs > dataset.classes + 1 ? fmt::format(" … {}", outputs - 1) : "");
+}
+
 /// Calls `make`, whose errors get a name.
 template <class Make>
 auto about(const std::string& source, const Make& make) {
@@ -205,6 +214,7 @@ Network load_network(const TrainOptions& options, const data::Dataset& training)
   if (options.heads) expect_heads(analysis, source);
   std::vector<std::string> remarks{unfreezing_remark(model.weights, source), cut_remark(analysis, options, source)};
   remarks.push_back(mask_remark(analysis, group_words(options), source));
+  remarks.push_back(width_remark(model.program.graph(), training, source));
   make_trainable(model.weights);
   for (auto& remark : training_remarks(model, source)) remarks.push_back(std::move(remark));
   std::erase(remarks, "");

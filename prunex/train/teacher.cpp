@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "prunex/program/pt2.h"
+#include "prunex/text/read_file.h"
 #include "prunex/train/device.h"
 #include "prunex/train/images/images.h"
 #include "prunex/train/loss.h"
@@ -70,6 +71,7 @@ std::shared_ptr<const Teacher> read_teacher(const TrainOptions& options, const d
                                             const program::Graph& graph) {
   if (options.teacher == kNoTeacher || options.teacher == kWholeTeacher) return nullptr;
   const std::string source = "`teacher` " + options.teacher;
+  text::expect_there("`teacher`", options.teacher);
   program::Model model = program::read_pt2(options.teacher, options.max_model_size << 20);
   check_fits(model.program.graph(), training, source);
   model.program.graph().expect_batch(source + ": `batch_size`", options.batch_size);

@@ -202,6 +202,10 @@ TEST_F(ImageFolders, WithBrokenFilesAreTrainedOnUntilThereAreTooMany) {
   const Result check = cli::run(scratch_.path(), {"data", "check", "set/train"});
   EXPECT_EQ(check.status, 1);
   EXPECT_EQ(check.output, "set/train/ant/0.jpg: neither JPEG nor PNG nor WebP\n24 images of 2 classes, 1 broken\n");
+  const Result both = cli::run(scratch_.path(), {"data", "check", "set"});
+  EXPECT_EQ(both.status, 1);
+  EXPECT_EQ(both.output, check.output.substr(0, check.output.find('\n') + 1) +
+                             "train: 24 images of 2 classes, 1 broken\nval: 8 images of 2 classes, 0 broken\n");
   const Result flat = cli::run(scratch_.path(), {"data", "check", "set/train/ant"});
   EXPECT_EQ(flat.output, "set/train/ant/0.jpg: neither JPEG nor PNG nor WebP\n12 images, 1 broken\n");
   std::filesystem::create_directory(scratch_ / "odd");

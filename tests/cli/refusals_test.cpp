@@ -88,7 +88,9 @@ TEST_F(Refusals, OfAugmentationThatIsNone) {
 
 TEST_F(Refusals, OfTeachersThatTeachNothing) {
   refused(2, train({"--teacher", "net"}), {"--teacher: got 'net', wanted one of none, whole, FILE.pt2"});
-  refused(1, train({"--teacher", "missing.pt2"}), {"missing.pt2: no such file"});
+  refused(2, train({"--teacher", "missing.pt2"}), {"--teacher: missing.pt2: no such file in /"});
+  refused(2, train({"--model", "missing.pt2"}), {"--model: missing.pt2: no such file in /"});
+  refused(2, train({"--weights", "/missing.safetensors"}), {"--weights: /missing.safetensors: no such file"});
   refused(2, train({"--teacher", "whole"}), {"--teacher: got whole", "--prune-to", "wanted FILE.pt2"});
   refused(2, train({"--teacher-share", "0.3"}), {"--teacher-share: there is no --teacher"});
 }
@@ -184,7 +186,7 @@ TEST_F(Refusals, OfModels) {
   refused(1, train({"--model", "net.pt2"}), {"net.pt2", "torch.export.save"});
   refused(1, {"graph", "--model", "net.pt2"}, {"net.pt2", "torch.export.save"});
   refused(1, {"eval", "--model", "net.pt2", "--samples", "40"}, {"net.pt2", "torch.export.save"});
-  refused(1, {"graph", "--model", "none.pt2"}, {"none.pt2"});
+  refused(2, {"graph", "--model", "none.pt2"}, {"none.pt2"});
   refused(2, {"graph", "--model", "resnet18", "--input", "3x3"}, {"--input", "3x3"});
   write("weights.safetensors", "no header");
   refused(1, train({"--weights", "weights.safetensors"}), {"weights.safetensors"});

@@ -101,11 +101,6 @@ TEST(UsageErrors, NameWhatIsMissingOrUnknown) {
   refused({"train", "help"}, {"train: there is no command 'help'; did you mean '--help'?"});
 }
 
-TEST(UsageErrors, OfInterfacesAreNamedOfASingleRankToo) {
-  const Words words{"train", "--quiet", "--samples", "40", "--model", "resnet8", "--batch-size", "10"};
-  refused(with(words, {"--interface", "abc"}), {"--interface: got abc, no such interface; wanted one of "});
-}
-
 TEST(UsageErrors, OfOneNodeAreThoseOfWhatItWouldSend) {
   for (const auto& [option, value] : std::vector<std::pair<std::string, std::string>>{{"--link", "100"},
                                                                                       {"--latency", "1"},

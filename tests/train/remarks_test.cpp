@@ -177,10 +177,10 @@ TEST(Remarks, NameTheOperationThatKeepsChannels) {
 
 class LoadNetworkRemarks : public testing::Test {
  protected:
-  std::vector<std::string> remarks_of(const program::Model& model) {
+  std::vector<std::string> remarks_of(const program::Model& model, const data::Dataset& images = noise_images(4)) {
     options_.model = scratch_ / "net.pt2";
     program::write_pt2(options_.model, model);
-    return load_network(options_, noise_images(4)).remarks;
+    return load_network(options_, images).remarks;
   }
 
   const tests::Scratch scratch_;
@@ -206,6 +206,14 @@ TEST_F(LoadNetworkRemarks, SayThatNothingCanBeCutOnlyWhereSomethingShouldBe) {
   EXPECT_THAT(remarks_of(linear), IsEmpty());
   options_.pruning.target = "ratio=0.5";
   EXPECT_THAT(remarks_of(linear), ElementsAre(HasSubstr("nothing can be cut")));
+}
+
+TEST_F(LoadNetworkRemarks, SayThatOutputsStandForNoClass) {
+  auto images = noise_images(4);
+  images.classes = 2;
+  static_assert(kClasses == 5);
+  EXPECT_THAT(remarks_of(small_network(), images),
+              ElementsAre(HasSubstr("it has 5 outputs, noise has 2 classes: none stands for output 2 … 4")));
 }
 
 TEST_F(LoadNetworkRemarks, SayThatTheChosenGroupsFindNothing) {

@@ -35,23 +35,38 @@ struct DataCommand {
 int run_index(const DataCommand& command) {
   if (!command.images.ends_with(".tar")) {
     throw std::invalid_argument(fmt::format(
-        "`IMAGES`: got {}, wanted shards such as train-{{0000..0099}}.tar: a folder needs no index", command.images));
+        "IMAGES: got {}, wanted shards such as train-{{0000..0099}}.tar: a folder needs no index", command.images));
   }
-  const auto shards = data::expand_braces(command.images, "`IMAGES`").size();
-  const int64_t samples = data::write_shard_indices(command.images, "`IMAGES`");
+  const auto shards = data::expand_braces(command.images, "IMAGES").size();
+  const int64_t samples = data::write_shard_indices(command.images, "IMAGES");
   fmt::print("{} samples in {} shards, an index beside each\n", samples, shards);
   return 0;
 }
 
 /// A folder without folders in it is one of images that prunex predict reads, without labels.
 data::Listing listing_of(const std::string& images) {
-  if (images.ends_with(".tar")) return data::list_shards(images, "`IMAGES`");
+  if (images.ends_with(".tar")) return data::list_shards(images, "IMAGES");
   std::error_code ignored;  // who lists it says what is wrong
   const auto is_folder = [](const fs::directory_entry& entry) { return entry.is_directory(); };
   const bool is_flat = fs::is_directory(images, ignored) &&
                        std::none_of(fs::directory_iterator(images, ignored), fs::directory_iterator(), is_folder);
-  if (is_flat) return {.classes = {}, .labels = {}, .images = data::list_images(images, "`IMAGES`")};
-  return data::list_folder(images, {}, "`IMAGES`");
+  if (is_flat) return {.classes = {}, .labels = {}, .images = data::list_images(images, "IMAGES")};
+  return data::list_folder(images, {}, "IMAGES");
+}
+
+/// The folder, or of one that `dataset` names, whose folder train has folders in it, those in it that training reads.
+std::vector<std::string> parts_of(const std::string& images) {
+  std::error_code ignored;
+  const auto has_folders = [&](const fs::path& folder) {
+    return fs::is_directory(folder, ignored) &&
+           std::any_of(fs::directory_iterator(folder, ignored), fs::directory_iterator(),
+                       [](const fs::directory_entry& entry) { return entry.is_directory(); });
+  };
+  std::vector<std::string> parts;
+  for (const char* part : {"train", "val"}) {
+    if (has_folders(fs::path(images) / part)) parts.push_back((fs::path(images) / part).string());
+  }
+  return parts.empty() ? std::vector{images} : parts;
 }
 
 std::string of_classes(const data::Listing& listing) {
@@ -85,9 +100,9 @@ class CheckProgress {
   int64_t looked_at_ = 0;
 };
 
-/// Every image is decoded whole, and must be of a size that tests can scale.
-int run_check(const DataCommand& command) {
-  const data::Listing listing = listing_of(command.images);
+/// Every image is decoded whole, and must be of a size that tests can scale. Returns how many are broken.
+int64_t check(const std::string& folder, const DataCommand& command) {
+  const data::Listing listing = listing_of(folder);
   const data::EncodedImages& images = *listing.images;
   std::mutex mutex;
   int64_t broken = 0;
@@ -108,7 +123,14 @@ int run_check(const DataCommand& command) {
     progress.looked_at_one(broken);
   });
   workers.wait(*job);
-  fmt::print("{} images{}, {} broken\n", images.size(), of_classes(listing), broken);
+  const std::string part = folder == command.images ? "" : fs::path(folder).filename().string() + ": ";
+  fmt::print("{}{} images{}, {} broken\n", part, images.size(), of_classes(listing), broken);
+  return broken;
+}
+
+int run_check(const DataCommand& command) {
+  int64_t broken = 0;
+  for (const auto& part : parts_of(command.images)) broken += check(part, command);
   return broken == 0 ? 0 : 1;
 }
 
@@ -139,7 +161,8 @@ void add_data(CLI::App& app, int& status) {
       *sub,
       {.name = "check",
        .help =
-           "decode every image of a folder DIR/CLASS/*.jpg or DIR/*.jpg or of shards, and name those that are broken",
+           "decode every image of a folder DIR/CLASS/*.jpg or DIR/*.jpg, of one with such folders train and val, or of "
+           "shards, and name those that are broken",
        .options = describe(*check, "DIR, or shards such as 'train-{0000..0099}.tar'", true),
        .run = [check] { return run_check(*check); }},
       status);

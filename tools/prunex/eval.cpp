@@ -13,6 +13,7 @@
 #include "prunex/program/macs.h"
 #include "prunex/program/pt2.h"
 #include "prunex/say.h"
+#include "prunex/text/read_file.h"
 #include "prunex/train/device.h"
 #include "prunex/train/evaluate.h"
 #include "prunex/train/images/answers.h"
@@ -102,6 +103,7 @@ int run_eval(const EvalCommand& command) {
   }
   at::set_num_threads(command.threads);
   const auto device = chosen_device(command.device);
+  text::expect_there("`model`", command.model);
   const auto model = train::on_device(program::read_pt2(command.model, command.max_model_size << 20), device);
   const auto test = test_images(command, model.program.graph());
   const auto answers = train::answers(model.program, model.weights, test);

@@ -8,6 +8,7 @@
 
 #include "prunex/models/models.h"
 #include "prunex/program/pt2.h"
+#include "prunex/text/read_file.h"
 
 namespace prunex::tools {
 namespace {
@@ -61,7 +62,10 @@ void describe_model_limit(text::OptionList& list, int64_t& mebibytes, std::vecto
 }
 
 program::Model load_model(const ModelChoice& choice, program::Batch batch) {
-  if (choice.model.ends_with(".pt2")) return program::read_pt2(choice.model, choice.max_model_size << 20, batch);
+  if (choice.model.ends_with(".pt2")) {
+    text::expect_there("`model`", choice.model);
+    return program::read_pt2(choice.model, choice.max_model_size << 20, batch);
+  }
   const bool cifar = models::is_for_cifar(choice.model);
   const std::string input = !choice.input.empty() ? choice.input : cifar ? "1x3x32x32" : "1x3x224x224";
   const auto shape = parse_shape(input);

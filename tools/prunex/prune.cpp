@@ -241,7 +241,11 @@ Latency prune_to_latency(const ImportanceOptions& importance, const PruneCommand
   const prune::Cost& cost = pruner.planner().cost();
   Latency latency{command.latency_batch, milliseconds(pruner), 0};
   double fastest = latency.milliseconds_after = latency.milliseconds_before;
-  if (fastest <= most) return latency;
+  if (fastest <= most) {
+    say(text::with_flags(
+        fmt::format("prunex: warning: `latency` {}: the network takes {:.3g} ms: nothing has to go\n", most, fastest)));
+    return latency;
+  }
   std::optional<Pruner> best;
   int64_t too_few = 0, too_many = cost.macs(prune::all_units(pruner.planner().groups()));
   for (int i = 0; i < kTries; ++i) {
@@ -352,6 +356,10 @@ int run_prune(const PruneCommand& command) {
   if (data) found = evaluate(model, pruned, *data, command);
   write(command, pruned, description_of(carried, data), report_json(settings_of(command, latency), pruned, found));
   print_report(pruned, found);
+  if (latency) {
+    fmt::print("{:<12} {:.3g} ms -> {:.3g} ms, a batch of {}\n", "latency", latency->milliseconds_before,
+               latency->milliseconds_after, latency->images);
+  }
   if (command.weights.empty() && !command.model.model.ends_with(".pt2")) {
     fmt::print("{:<12} random: --weights names trained ones\n", "weights");
   }

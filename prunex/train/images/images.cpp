@@ -9,6 +9,7 @@
 #include "prunex/data/image_stream.h"
 #include "prunex/io/safetensors.h"
 #include "prunex/program/pt2.h"
+#include "prunex/text/read_file.h"
 #include "prunex/train/images/division.h"
 #include "prunex/train/network.h"
 #include "prunex/train/over_ranks.h"
@@ -48,6 +49,8 @@ std::string classes_remark(const Carried& carried, const data::Dataset& own) {
 }  // namespace
 
 std::optional<Carried> carried_description(const std::string& model, const std::string& weights, int64_t most_bytes) {
+  if (!weights.empty()) text::expect_there("`weights`", weights);
+  if (model.ends_with(".pt2")) text::expect_there("`model`", model);
   for (const auto& [text, file] :
        {std::pair{text_in_weights(weights), weights}, {text_in_model(model, most_bytes), model}}) {
     if (!text) continue;

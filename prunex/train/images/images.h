@@ -23,7 +23,7 @@ struct Carried {
 
 /// Of `weights`, FILE.safetensors, if it says something, else of `model`, FILE.pt2; either may be empty, and `model` a
 /// built-in name. Files of other programs say nothing. `most_bytes`: as read_pt2() has it. Throws std::invalid_argument
-/// for what is no description.
+/// for what is no description, and if a file is missing.
 std::optional<Carried> carried_description(const std::string& model, const std::string& weights,
                                            int64_t most_bytes = 0);
 

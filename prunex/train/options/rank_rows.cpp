@@ -99,11 +99,17 @@ void describe_ranks(OptionList& list, TrainOptions& o) {
              [&o] { return facts_of(o.strategy).sums ? "" : o.strategy + " has one form of exchange"; }}});
   list.add("threads", number(o.threads, between(1, kMostThreads)), "threads per rank").basic().resumable();
   describe_links(list, o.ranks);
-  for (const char* option : {"ports", "secret-file", "encrypt"}) {
+  for (const char* option : {"interface", "ports", "secret-file", "encrypt"}) {
     list.find(option)->conditions.push_back(
         {"several ranks",
          [&o] { return may_have_nodes(o) || o.ranks_per_node.front() > 1 ? "" : "a single rank has no connections"; }});
   }
+  list.find("no-shared-memory")->conditions.push_back({"several ranks in a node", [&o] {
+                                                         const auto& sizes = o.ranks_per_node;
+                                                         const bool some = std::any_of(sizes.begin(), sizes.end(),
+                                                                                       [](int p) { return p > 1; });
+                                                         return some ? "" : "a node has one rank by `ranks_per_node`";
+                                                       }});
   list.add("elastic", text::flag(o.elastic), "when a node is lost, the others go on without it")
       .resumable()
       .of_all_ranks();

@@ -282,10 +282,11 @@ void describe_data(OptionList& list, data::DataOptions& data, ImageUse use) {
       .circumstance();
   list.add("samples", number(data.samples), "training images of synthetic", {of_set("synthetic", {"synthetic"})});
   if (use != ImageUse::kTesting) {
-    list.add("train-limit", number(data.train_limit),
+    list.add("train-limit", number(data.train_limit, text::at_least(0)),
              "use N training images, of files the first ones, of folders and shards of a mixed order; 0 = all", {any});
   }
-  list.add("test-limit", number(data.test_limit), "use N test images, chosen likewise; 0 = all", {any});
+  list.add("test-limit", number(data.test_limit, text::at_least(0)), "use N test images, chosen likewise; 0 = all",
+           {any});
   describe_streams(list, data, use);
 }
 
