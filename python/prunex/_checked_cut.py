@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from prunex import _modules
+from prunex import _cuts, _modules
 from prunex._library import library
 
 
@@ -156,7 +156,7 @@ def cut_checked(model: nn.Module, removed: library.Cut, optimizers: Sequence[tor
             answers = wanted(values)
         cases.append((cut_values(model, removed, values), answers))
     with undone(lambda: None):
-        undo = _modules.cut(model, removed, optimizers, layer_groups)
+        undo = _cuts.cut(model, removed, optimizers, layer_groups)
     with undone(undo):
         for left, answers in cases:
             with _modules.holding(model, left):

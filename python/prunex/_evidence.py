@@ -95,6 +95,10 @@ def _means(module: nn.Module, params: Mapping[str, Tensor], batches: Iterable[tu
     for batch in batches:
         inputs, targets, rows = _rows_of(batch)
         loss = criterion(module(*inputs), targets)
+        if not loss.requires_grad:
+            why = ("within torch.inference_mode() there are no gradients" if torch.is_inference_mode_enabled()
+                   else "none of its parameters takes part in the loss")
+            raise ValueError(f"`model`: {why}")
         gradients = torch.autograd.grad(loss, list(params.values()), allow_unused=True)
         for name, gradient in zip(params, gradients):
             if gradient is not None:
@@ -138,5 +142,5 @@ def _divided(sums: dict[str, Tensor], samples: int) -> dict[str, Tensor]:
     if samples == 0:
         raise ValueError("`batches`: got none, or empty ones")
     if not sums:
-        raise ValueError("`model`: it has no parameters of its own that took part in what it makes of `batches`")
+        raise ValueError("`model`: it calls no layer that reads channels by a weight of its own")
     return {name: total / samples for name, total in sums.items()}

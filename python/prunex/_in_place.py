@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from prunex import _checked_cut, _modules
+from prunex import _checked_cut, _cuts, _modules
 from prunex._library import library
 
 Plan = Callable[[list[str]], library.PrunedNetwork]
@@ -124,7 +124,7 @@ def _inflexible_kinds(module: nn.Module, network: library.Network, arguments: tu
     alike: dict[Any, list[str]] = {}
     for group in network.groups():
         if group.name in removable:
-            looks = tuple(sorted((_modules.kind_of_owner(module, s.tensor), s.axis) for s in group.slices))
+            looks = tuple(sorted((_cuts.kind_of_owner(module, s.tensor), s.axis) for s in group.slices))
             alike.setdefault((group.size, looks), []).append(group.name)
     return [name for names in alike.values() if not _follows(module, network, names[0], arguments, training)
             for name in names]

@@ -1,7 +1,8 @@
-"""Modules and optimizers of torch: their tensors by name, and what a cut makes of them."""
+"""Modules and optimizers of torch, and their tensors by name."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import io
 import sys
@@ -11,8 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
-
-from prunex._library import library
 
 Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
 
@@ -117,6 +116,10 @@ def expect_trained(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
             if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.sparse:
                 raise ValueError(f"`model`: {name or 'it'} has sparse gradients, which masks and pulls do not reach; "
                                  "wanted sparse=False")
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    times = collections.Counter(id(p) for group in groups for p in group["params"])
+    if twice := [name for name, p in own.items() if times[id(p)] > 1]:
+        raise ValueError(f"`optimizer`: several move {twice[0]}, wanted each parameter in one of them")
     others = [name for name, p in own.items() if id(p) not in moved]
     if whole and others:
         raise ValueError(f"`optimizer`: it does not move {others[0]}; with masks all that requires gradients is wanted "
@@ -139,14 +142,6 @@ def expect_followable(optimizer: torch.optim.Optimizer) -> None:
         if any(isinstance(leaf, torch.optim.Optimizer) for leaf in inside):
             raise ValueError(f"`optimizer`: got a {type(optimizer).__name__}, whose `{name}` keeps states of its own: no "
                              "mask, cut or pull reaches them")
-
-
-def learning_rates(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
-    """Of the parameters that the optimizer moves, by name."""
-    rates: dict[int, float] = {}
-    for group in optimizer.param_groups:
-        rates |= dict.fromkeys(map(id, group["params"]), float(group["lr"]))  # which may be read from a GPU
-    return {name: rates[id(p)] for name, p in model.named_parameters() if id(p) in rates}
 
 
 def buffers(model: nn.Module) -> dict[str, Tensor]:
@@ -265,231 +260,41 @@ def exported(model: nn.Module, example: Any) -> bytes:
     return bytes_of(program)
 
 
-def _lies_beside(value: Any, parameter: Tensor) -> bool:
+def lies_beside(value: Any, parameter: Tensor) -> bool:
     """Whether an optimizer keeps it entry by entry of the parameter, in numbers that a mask can be multiplied with."""
     is_plain = type(value) in (Tensor, nn.Parameter)
     is_narrow = is_plain and value.is_floating_point() and value.element_size() == 1
     return is_plain and not is_narrow and value.shape == parameter.shape and parameter.dim() > 0
 
 
-def _has_others(state: Mapping[str, Any], parameter: Tensor) -> bool:
-    """Tensors that do not lie entry by entry beside it, but for counters."""
-    others = tensors_in([value for value in state.values() if not _lies_beside(value, parameter)])
-    return any(tensor.numel() > 1 for tensor in others)
+def kinds_of_others(optimizer: torch.optim.Optimizer) -> set[str]:
+    """The kinds of state that do not lie entry by entry beside every parameter that has one, counters left out. By
+    kind, as a square parameter has the shape of its preconditioners."""
+    return {kind for p, state in optimizer.state.items() for kind, value in state.items()
+            if not lies_beside(value, p) and _is_more_than_counters(value)}
+
+
+def _is_more_than_counters(value: Any) -> bool:
+    return any(tensor.numel() > 1 for tensor in tensors_in(value))
+
+
+def has_any(kinds: set[str], state: Mapping[str, Any]) -> bool:
+    return any(_is_more_than_counters(value) for kind, value in state.items() if kind in kinds)
 
 
 def mixes_rows(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> bool:
     """Whether the step of a weight may depend on what an optimizer remembers of others, as Shampoo's does."""
-    return any(_has_others(optimizer.state.get(p, {}), p) for optimizer in optimizers for p in trained(model).values())
+    own = trained(model).values()
+    return any(has_any(kinds_of_others(optimizer), optimizer.state.get(p, {})) for optimizer in optimizers for p in own)
 
 
 def optimizer_state(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> dict[str, dict[str, Tensor]]:
     """Of the parameters that have one: kind of state -> name -> a tensor of the parameter's shape."""
     found: dict[str, dict[str, Tensor]] = {}
     for optimizer in optimizers:
+        odd = kinds_of_others(optimizer)
         for name, p in trained(model).items():
             for kind, value in optimizer.state.get(p, {}).items():
-                if _lies_beside(value, p):
+                if kind not in odd and lies_beside(value, p):
                     found.setdefault(kind, {})[name] = value
     return found
-
-
-# What a cut makes of them.
-
-
-def _shape_of(m: Any, name: str = "weight") -> torch.Size:
-    """Of a tensor, or of the parameter that a hook makes it of in each call, as those of nn.utils.prune and weight_norm
-    do."""
-    made_of = [of for of in (f"{name}_orig", f"{name}_v") if of in m._parameters] if name in m.__dict__ else []
-    tensor: Tensor = getattr(m, made_of[0] if made_of else name)
-    return tensor.shape
-
-
-def _set_convolution(m: Any) -> None:
-    transposed = isinstance(m, nn.modules.conv._ConvTransposeNd)
-    m.out_channels, m.in_channels = _shape_of(m)[:2]
-    if transposed:
-        m.in_channels, m.out_channels = m.out_channels, m.in_channels * m.groups
-    else:
-        m.in_channels *= m.groups
-
-
-def _set_linear(m: Any) -> None:
-    m.out_features, m.in_features = _shape_of(m)
-
-
-def _set_features(m: Any) -> None:
-    m.num_features = (_shape_of(m) if m.weight is not None else m.running_mean.shape)[0]
-
-
-def _set_layer_norm(m: Any) -> None:
-    m.normalized_shape = tuple(_shape_of(m))
-
-
-def _set_group_norm(m: Any) -> None:
-    m.num_channels = _shape_of(m)[0]
-
-
-def _set_prelu(m: Any) -> None:
-    m.num_parameters = _shape_of(m)[0]
-
-
-def _set_embedding(m: Any) -> None:
-    m.num_embeddings, m.embedding_dim = _shape_of(m)
-
-
-def _set_recurrent(m: Any) -> None:
-    gates = {"LSTM": 4, "GRU": 3}.get(m.mode, 1)
-    m.hidden_size = _shape_of(m, "weight_hh_l0")[0] // gates
-    m.input_size = _shape_of(m, "weight_ih_l0")[1]
-    m._flat_weights = [getattr(m, name) for name in m._flat_weights_names]
-    m.flatten_parameters()
-
-
-_ATTRIBUTES: list[tuple[Any, Callable[[Any], None]]] = [
-    (nn.modules.conv._ConvNd, _set_convolution),
-    (nn.Linear, _set_linear),
-    ((nn.modules.batchnorm._NormBase,), _set_features),
-    (nn.LayerNorm, _set_layer_norm),
-    (nn.RMSNorm, _set_layer_norm),
-    (nn.GroupNorm, _set_group_norm),
-    (nn.PReLU, _set_prelu),
-    (nn.Embedding, _set_embedding),
-    (nn.RNNBase, _set_recurrent),
-]
-
-
-def _set_attributes(module: nn.Module) -> None:
-    for kinds, setter in _ATTRIBUTES:
-        if isinstance(module, kinds):
-            return setter(module)
-
-
-def _set_groups(module: Any, groups: int) -> None:
-    if isinstance(module, nn.modules.conv._ConvNd):
-        module.groups = groups
-    elif isinstance(module, nn.GroupNorm):
-        module.num_groups = groups
-
-
-def _owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:
-    path, _, leaf = name.rpartition(".")
-    return model.get_submodule(path), leaf
-
-
-def is_made(layer: nn.Module) -> bool:
-    """Whether torch.nn.utils.parametrize makes its weight of parameters that are elsewhere."""
-    return nn.utils.parametrize.is_parametrized(layer, "weight")
-
-
-def _layers(model: nn.Module, name: str) -> list[nn.Module]:
-    """What has a tensor and, where torch.nn.utils.parametrize makes another one of it, the layer that has that."""
-    owner, _ = _owner(model, name)
-    is_made = isinstance(owner, nn.utils.parametrize.ParametrizationList)
-    return [owner, model.get_submodule(".".join(name.split(".")[:-3]))] if is_made else [owner]
-
-
-def cut(model: nn.Module, cut: library.Cut, optimizers: Sequence[torch.optim.Optimizer],
-        layer_groups: Mapping[str, int]) -> Callable[[], None]:
-    """Module and optimizer state lose what `cut` removes; attributes such as `out_channels` follow. layer_groups: of
-    convolutions and group norms of the smaller network, by weight. Returns what undoes it."""
-    for optimizer in optimizers:
-        expect_followable(optimizer)
-    everything = tensors_of(model)
-    lost = {id(everything[name]): name for name in cut.kept() if name in everything}
-    before: dict[nn.Module, dict[str, Any]] = {}
-    undo_optimizers = [_keep_optimizer(optimizer) for optimizer in optimizers]
-
-    def undo() -> None:
-        for owner, state in before.items():
-            owner.__dict__.clear()
-            owner.__dict__.update(state)
-        for undo_optimizer in undo_optimizers:
-            undo_optimizer()
-
-    try:
-        with torch.inference_mode(False):  # new parameters are to be trained
-            smaller = _cut_tensors(model, cut, everything, lost, before, layer_groups)
-            for optimizer in optimizers:
-                _cut_optimizer(optimizer, everything, lost, smaller, cut)
-    except BaseException:
-        undo()
-        raise
-    return undo
-
-
-def _cut_tensors(model: nn.Module, cut: library.Cut, everything: Mapping[str, Tensor], lost: Mapping[int, str],
-                 before: dict[nn.Module, dict[str, Any]], layer_groups: Mapping[str, int]) -> dict[int, Tensor]:
-    """The new tensors, by the id of the old; what their modules were comes into `before`."""
-    smaller: dict[int, Tensor] = {}
-    for name, old in everything.items():
-        if id(old) not in lost:
-            continue
-        owner, leaf = _owner(model, name)
-        for layer in _layers(model, name):
-            before.setdefault(layer, {**layer.__dict__, "_parameters": dict(layer._parameters),
-                                      "_buffers": dict(layer._buffers)})
-        if id(old) not in smaller:
-            smaller[id(old)] = _smaller(cut, lost[id(old)], old)
-        place: dict[str, Any] = owner._parameters if isinstance(old, nn.Parameter) else owner._buffers
-        place[leaf] = smaller[id(old)]
-        if lost[id(old)] in layer_groups and leaf == "weight":
-            _set_groups(owner, layer_groups[lost[id(old)]])
-    for owner in before:
-        _set_attributes(owner)
-    return smaller
-
-
-def _smaller(cut: library.Cut, name: str, old: Tensor) -> Tensor:
-    """With the gradient, unless it is sparse, the attributes and the hooks of a parameter."""
-    new = cut.apply(name, old)
-    if not isinstance(old, nn.Parameter):
-        return new
-    parameter = nn.Parameter(new, old.requires_grad)
-    parameter.__dict__.update(old.__dict__)
-    if old.grad is not None and old.grad.layout == torch.strided:
-        parameter.grad = cut.apply(name, old.grad)
-    if old.requires_grad:
-        hooks: Any = parameter  # has no types for them
-        for hook in (old._backward_hooks or {}).values():
-            hooks.register_hook(hook)
-        for hook in (old._post_accumulate_grad_hooks or {}).values():
-            hooks.register_post_accumulate_grad_hook(hook)
-    return parameter
-
-
-def _keep_optimizer(optimizer: torch.optim.Optimizer) -> Callable[[], None]:
-    """Returns what makes it again what it is now."""
-    lists = [(group, list(group["params"])) for group in optimizer.param_groups]
-    states = dict(optimizer.state)
-
-    def undo() -> None:
-        for group, params in lists:
-            group["params"] = params
-        optimizer.state.clear()
-        optimizer.state.update(states)
-
-    return undo
-
-
-def _cut_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], names: Mapping[int, str],
-                   smaller: Mapping[int, Tensor], cut: library.Cut) -> None:
-    """States that do not lie entry by entry beside their parameter, such as Adafactor's or SOAP's, begin anew."""
-    for group in optimizer.param_groups:
-        group["params"] = [smaller.get(id(p), p) for p in group["params"]]
-    for old in {id(t): t for t in tensors.values()}.values():
-        if id(old) not in smaller or old not in optimizer.state:
-            continue
-        state = optimizer.state.pop(old)
-        if _has_others(state, old):
-            continue
-        optimizer.state[smaller[id(old)]] = {
-            kind: cut.apply(names[id(old)], value) if _lies_beside(value, old) else value
-            for kind, value in state.items()}
-
-
-def kind_of_owner(model: nn.Module, tensor: str) -> str:
-    """Of a parameter or buffer: the type of its layer and of the module around it, and its name in the layer."""
-    path, _, leaf = tensor.rpartition(".")
-    around = model.get_submodule(path.rpartition(".")[0])
-    return f"{type(around).__name__} {type(model.get_submodule(path)).__name__} {leaf}"

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from prunex import _arguments, _checked_cut, _in_place, _modules
+from prunex import _arguments, _checked_cut, _cuts, _in_place, _modules
 from prunex._library import library
 
 Group = library.Group
@@ -315,7 +315,7 @@ def _patterns(ignore: Sequence[str | nn.Module], module: nn.Module | None) -> li
         if id(entry) not in names:
             raise ValueError(f"`ignore`: got a {type(entry).__name__} that is no part of the model")
         inside = [f"{names[id(entry)]}.{name}".strip(".") for name, m in entry.named_modules()
-                  if any(True for _ in m.parameters(recurse=False)) and not _modules.is_made(m)]
+                  if any(True for _ in m.parameters(recurse=False)) and not _cuts.is_made(m)]
         if not inside:
             raise ValueError(f"`ignore`: got a {type(entry).__name__}, {names[id(entry)]}, which has no weights")
         patterns += map(glob.escape, inside)

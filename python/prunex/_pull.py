@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import nn
 
-from prunex import _arguments, _modules
+from prunex import _arguments
 
 
 def _largest(optimizer: torch.optim.Optimizer, setting: str) -> float:
@@ -40,6 +40,14 @@ def _learning_rates(learning_rate: float | Callable[[int], float] | None, optimi
         raise ValueError(f"`learning_rate`: got {rates[0]}{of_now}; the pull of ADMM wants the rates to come, as a "
                          "number or a function of the step")
     return rates
+
+
+def _rates_of_now(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, float]:
+    """Of the parameters that the optimizer moves, by name."""
+    rates: dict[int, float] = {}
+    for group in optimizer.param_groups:
+        rates |= dict.fromkeys(map(id, group["params"]), float(group["lr"]))  # which may be read from a GPU
+    return {name: rates[id(p)] for name, p in model.named_parameters() if id(p) in rates}
 
 
 class Pull:
@@ -80,4 +88,4 @@ class Pull:
             return None
         found_inf = getattr(self._optimizer, "found_inf", None)  # by which a fused one skips its step
         skips = found_inf is not None and float(found_inf) > 0
-        return {} if skips else _modules.learning_rates(model, self._optimizer)
+        return {} if skips else _rates_of_now(self._optimizer, model)

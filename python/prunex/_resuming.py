@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from prunex import _checkpoints, _modules, _ranks
+from prunex import _checkpoints, _cuts, _modules, _ranks
 from prunex._library import library
 
 
@@ -166,7 +166,7 @@ class Resumable:
         cut, undo = None, None
         if state["cut"] is not None:
             cut = library.Cut.of_values(state["cut"])
-            undo = _modules.cut(self.model, cut, self.optimizers, self._strategy.layer_groups(cut))
+            undo = _cuts.cut(self.model, cut, self.optimizers, self._strategy.layer_groups(cut))
             self._strategy.set_weights(*_modules.weights(self.model))
         try:
             self._strategy.load(everyone, node, rank, cut, own, lost)

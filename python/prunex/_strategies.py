@@ -54,7 +54,7 @@ class _Strategy(Resumable):
     _counted: _steps.CountedSteps | None = None
     _finished = False
     _begun: tuple[int, list[int]] = (0, [])  # steps, and versions of the weights
-    _mixes_rows = False  # an optimizer, in a state that no mask reaches
+    _mixes_rows: bool | None = None  # an optimizer does, in a state that no mask reaches
 
     def __init__(self, model: nn.Module, optimizer: _modules.Optimizers, sync_every: int = 50, *,
                  total_steps: int | None = None, example: Any = None,
@@ -233,7 +233,7 @@ class _Strategy(Resumable):
 
     def _after_update(self) -> None:
         self.step += 1
-        if self._mixes_rows and self._cut is None:
+        if self._masked and self._cut is None and self._do_rows_mix():
             self._strategy.mask(dict(_modules.trained(self.model)))
         ends_interval = self.step % self.sync_every == 0 or self.step == self.total_steps
         exchanges = ends_interval or self.step % self.sync_every == self._overlap
@@ -243,6 +243,11 @@ class _Strategy(Resumable):
             if ends_interval:
                 self._meet(ends=False)
             self._note(self._strategy.after_update(self.step))
+
+    def _do_rows_mix(self) -> bool:
+        if self._mixes_rows is None:
+            self._mixes_rows = _modules.mixes_rows(self.model, self.optimizers)
+        return self._mixes_rows
 
     def _note(self, exchange: Exchange | None) -> None:
         if exchange is None:
@@ -274,7 +279,6 @@ class _Strategy(Resumable):
     def _mask_optimizer(self) -> None:
         for state in _modules.optimizer_state(self.model, self.optimizers).values():
             self._strategy.mask(state)
-        self._mixes_rows = _modules.mixes_rows(self.model, self.optimizers)
         self._masked = True
 
     def finish(self) -> None:

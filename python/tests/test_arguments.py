@@ -71,6 +71,14 @@ class Sharpness(torch.optim.Optimizer):
         self.base.step()
 
 
+class Chained(torch.optim.Optimizer):
+    """One for each layer, as Megatron's."""
+
+    def __init__(self, net):
+        super().__init__(net.parameters(), {"lr": 0.1})
+        self.chain = {"of": [torch.optim.SGD(layer.parameters(), 0.1) for layer in net if list(layer.parameters())]}
+
+
 def test_optimizers_around_others_are_refused_where_they_would_not_follow():
     net = small_network()
     with pytest.raises(ValueError, match="`optimizer`: got a Wrapping that wraps another, wanted the one in it"):
@@ -78,6 +86,9 @@ def test_optimizers_around_others_are_refused_where_they_would_not_follow():
     prunex.DiLoCo(net, Sharpness(net.parameters()))
     with pytest.raises(ValueError, match="`optimizer`: got a Sharpness, whose `base` keeps states of its own"):
         admm(net, Sharpness(net.parameters()))
+    prunex.DiLoCo(net, Chained(net))
+    with pytest.raises(ValueError, match="`optimizer`: got a Chained, whose `chain` keeps states of its own"):
+        admm(net, Chained(net))
     with pytest.raises(ValueError, match="`optimizer`: got a Sharpness, whose `base` keeps states of its own"):
         prunex.prune(net, batch(0, 0)[0], ratio=0.5, optimizer=Sharpness(net.parameters()))
 
@@ -93,6 +104,8 @@ def test_what_cannot_be_trained_is_refused():
     net = small_network()
     with pytest.raises(ValueError, match="`optimizer`: got an empty list, wanted a torch.optim.Optimizer, or several"):
         prunex.DiLoCo(net, [])
+    with pytest.raises(ValueError, match="`optimizer`: several move 0.weight, wanted each parameter in one of them"):
+        prunex.DiLoCo(net, [OPTIMIZERS["sgd"](net.parameters()), OPTIMIZERS["adamw"](net.parameters())])
     with pytest.raises(ValueError, match="`model`: got a function, wanted a torch.nn.Module"):
         prunex.DiLoCo(batch, OPTIMIZERS["sgd"](net.parameters()))
     with pytest.raises(ValueError, match="`optimizer`: it moves no parameter of the model"):
@@ -101,7 +114,8 @@ def test_what_cannot_be_trained_is_refused():
     with pytest.raises(ValueError, match="0.weight is torch.bfloat16, wanted torch.float32"):
         prunex.DiLoCo(half, OPTIMIZERS["sgd"](half.parameters()))
     for name, buffer, message in [("low", torch.ones(4).bfloat16(), "low is torch.bfloat16, wanted torch.float32"),
-                                  ("wide", torch.ones(1).expand(4), "wide is an expanded view")]:
+                                  ("wide", torch.ones(1).expand(4), "wide is an expanded view"),
+                                  ("away", torch.ones(4, device="meta"), "away is on meta, wanted .* as 0.weight is")]:
         other = small_network()
         other.register_buffer(name, buffer)
         with pytest.raises(ValueError, match=message):
@@ -141,6 +155,12 @@ def test_masks_without_channels_are_not_passed_over():
         prunex.DiLoCo(net, optimizer, **options)
 
 
+def test_heads_of_a_network_without_attention_are_refused():
+    net = small_network()
+    with pytest.raises(ValueError, match="`heads`: the exported module has no attention of several heads"):
+        admm(net, OPTIMIZERS["sgd"](net.parameters()), heads=True)
+
+
 def test_wide_numbers_are_not_rounded():
     net = small_network(torch.float64)
     with pytest.raises(ValueError, match="`payload`: got int8; parameter 0.weight is of float64"):
@@ -161,7 +181,7 @@ def test_masks_want_one_optimizer_of_all():
     net = small_network()
     half = torch.optim.SGD(net[0].parameters(), 0.05)
     prunex.DiLoCo(net, half)
-    with pytest.raises(ValueError, match="`optimizer`: it does not move 1.weight; with masks all that requires gradients is"):
+    with pytest.raises(ValueError, match="`optimizer`: it does not move 1.weight; with masks all that requires"):
         prunex.DiLoCo(net, half, total_steps=40, example=batch(0, 0)[0], groups="coupled")
 
 

@@ -69,6 +69,8 @@ def test_after_a_step_without_an_exchange_nothing_is_saved(tmp_path):
             training.save(tmp_path)
         with pytest.raises(ValueError, match="resume: the loop has begun; wanted it before `with`"):
             training.resume(tmp_path)
+        with pytest.raises(ValueError, match="load_state_dict: the loop has begun; wanted it before `with`"):
+            training.load_state_dict(training.state_dict())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -179,6 +181,29 @@ def test_options_must_be_those_that_it_was_saved_with(tmp_path):
         diloco(sync_every=2, outer_lr=0.7).resume(tmp_path)
     again = diloco(sync_every=2, outer_lr="0.50")
     assert again.resume(tmp_path) == {} and again.step == 2
+
+
+@pytest.mark.parametrize("made, message", [
+    (OPTIMIZERS["adamw"], "got AdamW of 9 parameters"),
+    (OPTIMIZERS["several"], "got SGD of 3 parameters, AdamW of 6 parameters"),
+    (lambda params: torch.optim.SGD([{"params": [p]} for p in params], 0.05), "got SGD of 1( and 1){8} parameters"),
+], ids=["kind", "number", "groups"])
+def test_another_optimizer_is_refused_before_anything_changes(made, message, tmp_path):
+    with diloco(sync_every=2) as training:
+        train(training, 1, 2, 2, tmp_path)
+    net = small_network()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    with pytest.raises(ValueError, match=f"`optimizer`: {message}, the run that was saved has SGD of 9 parameters"):
+        prunex.DiLoCo(net, made(net.parameters()), sync_every=2).resume(tmp_path)
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+def test_a_run_of_another_network_is_refused(tmp_path):
+    with diloco(sync_every=2) as training:
+        train(training, 1, 2, 2, tmp_path)
+    net = torch.nn.Linear(3, 2)
+    with pytest.raises(ValueError, match="state_dict: it is of another network, which has no bias"):
+        prunex.DiLoCo(net, OPTIMIZERS["sgd"](net.parameters()), sync_every=2).resume(tmp_path)
 
 
 def test_code_in_a_file_is_not_run(tmp_path):

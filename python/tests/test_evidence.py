@@ -8,6 +8,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
+from torch.nn.utils import parametrizations
 
 import prunex
 from prunex import _runs
@@ -74,6 +75,88 @@ def test_they_are_what_their_formulas_say():
     torch.testing.assert_close(inputs["8.weight"], net[:8](x).abs().mean(0).detach())
 
 
+def test_gradients_of_few_bits_are_summed_in_many():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)).bfloat16()
+    x, y = torch.randn(300, 4).bfloat16(), torch.arange(300) % 3
+    squares = prunex.evidence(net, [(x, y)], "hessian")
+    singles = [torch.autograd.grad(nn.functional.cross_entropy(net(x[i:i + 1]), y[i:i + 1]), list(net.parameters()))
+               for i in range(300)]
+    for name, gradients in zip(squares, zip(*singles), strict=True):
+        want = sum(gradient.double().square() for gradient in gradients) / 300
+        torch.testing.assert_close(squares[name].double(), want, rtol=1e-2, atol=0)
+
+
+class ByKeyword(nn.Sequential):
+    def forward(self, x):
+        for layer in self:
+            x = layer(input=x)
+        return x
+
+
+def tied(net, name, other):
+    net.get_submodule(name).weight = net.get_submodule(other).weight
+    return net
+
+
+# Modules, inputs, and for each weight the numbers of layers behind which its layers read what they read.
+READERS = {
+    "a head tied to the embedding": (
+        tied(nn.Sequential(nn.Embedding(7, 6), nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 6), nn.Linear(6, 7)), "4", "0"),
+        torch.tensor([2, 5]), {"0.weight": [4], "1.weight": [1], "3.weight": [3]}),
+    "two layers of one weight": (
+        tied(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.Linear(8, 3)),
+             "4", "2"),
+        torch.randn(2, 6), {"0.weight": [0], "2.weight": [2, 4], "5.weight": [5]}),
+    "a layer that makes its weight": (
+        nn.Sequential(parametrizations.weight_norm(nn.Linear(6, 8)), nn.ReLU(), nn.Linear(8, 3)),
+        torch.randn(2, 6), {"2.weight": [2]}),
+    "inputs by keyword": (
+        ByKeyword(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)),
+        torch.randn(2, 6), {"0.weight": [0], "2.weight": [2]}),
+    "one sequence without a batch": (
+        nn.Sequential(nn.Conv1d(6, 8, 3), nn.ReLU(), nn.Conv1d(8, 3, 3)),
+        torch.randn(6, 9), {"0.weight": [0], "2.weight": [2]}),
+}
+
+
+@pytest.mark.filterwarnings("ignore:prune. nothing was cut")
+@pytest.mark.parametrize("net, x, read", READERS.values(), ids=READERS)
+def test_what_layers_read_is_told_by_the_names_of_their_weights(net, x, read):
+    seen = prunex.evidence(net, [(x, torch.zeros(2))], "activation")
+    over = 1 if isinstance(net[0], nn.Conv1d) else 0
+    assert seen.keys() == read.keys()
+    for name, places in read.items():
+        torch.testing.assert_close(seen[name], sum(net[:place](x).detach().abs().mean(over) for place in places))
+    prunex.prune(net, x, ratio=0.5, importance="activation", evidence=seen)
+
+
+class Sum(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 3), nn.Linear(2, 3)
+
+    def forward(self, x, y):
+        return self.a(x) + self.b(y)
+
+
+def test_several_inputs_come_as_loaders_make_them():
+    net, rows = Sum(), [((torch.randn(4), torch.randn(2)), i % 3) for i in range(5)]
+    inputs, targets = torch.utils.data.default_collate(rows)
+    assert isinstance(inputs, list)
+    seen = prunex.evidence(net, [(inputs, targets)], "taylor")
+    torch.testing.assert_close(seen["b.weight"], torch.autograd.grad(
+        nn.functional.cross_entropy(net(*inputs), targets), net.b.weight)[0])
+
+
+def test_gradients_are_taken_where_none_are_recorded():
+    net = small_network()
+    want = prunex.evidence(net, [batch(0, 1)], "taylor")
+    with torch.no_grad():
+        seen = prunex.evidence(net, [batch(0, 1)], "taylor")
+    assert all(torch.equal(seen[name], value) for name, value in want.items())
+
+
 def test_obdc_draws_from_the_networks_own_answers():
     net, (x, y) = small_network().eval(), batch(0, 1)
     first, again, other = (prunex.evidence(net, [(x, y)], "obdc", seed=seed)["0.weight"] for seed in (1, 1, 2))
@@ -84,6 +167,21 @@ def test_obdc_draws_from_the_networks_own_answers():
     right = prunex.evidence(net, [(x, net(x).argmax(1))], "hessian")
     for name, value in right.items():
         torch.testing.assert_close(sure[name], value)
+
+
+def test_answers_that_are_no_classes_are_refused():
+    x, y = torch.randn(2, 5, 4), torch.zeros(2, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"`importance`: obdc draws .* \(samples, classes\), got \(1, 5, 3\)"):
+        prunex.evidence(nn.Linear(4, 3), [(x, y)], "obdc")
+
+
+def test_a_module_of_which_nothing_takes_part_is_refused():
+    with pytest.raises(ValueError, match="`model`: it calls no layer that reads channels"):
+        prunex.evidence(nn.Embedding(5, 3), [(torch.tensor([1, 2]), torch.zeros(2))], "activation")
+    with pytest.raises(ValueError, match="`model`: none of its parameters takes part in the loss"):
+        prunex.evidence(nn.ReLU(), [(torch.randn(2, 3), torch.zeros(2).long())], "taylor")
+    with torch.inference_mode(), pytest.raises(ValueError, match="within torch.inference_mode.. there are no gradient"):
+        prunex.evidence(nn.Linear(3, 2), [(torch.randn(2, 3), torch.zeros(2).long())], "taylor")
 
 
 @pytest.mark.parametrize("options, message", [

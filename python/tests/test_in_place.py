@@ -11,7 +11,7 @@ from torch.nn.utils import prune as magnitude
 
 import prunex
 from prunex import _in_place
-from training import OPTIMIZERS, POOLED, Auxiliary, Shuffled, batch, small_network, train_step
+from training import OPTIMIZERS, POOLED, Auxiliary, Mixing, OfTwo, Shuffled, batch, small_network, train_step
 
 X = batch(0, 0)[0]
 
@@ -146,6 +146,37 @@ def test_the_optimizer_follows():
     train_step(net, optimizer, 0, 2)
 
 
+def test_several_optimizers_follow():
+    net = small_network()
+    optimizers = OPTIMIZERS["several"](net.parameters())
+    train_step(net, optimizers, 0, 1)
+
+    def moments():
+        return optimizers[0].state[net[0].weight]["momentum_buffer"], optimizers[1].state[net[1].weight]["exp_avg"]
+
+    before = moments()
+    kept = prunex.prune(net, X, ratio=0.5, optimizer=optimizers).cut.kept()["0.weight"][0]
+    assert all(torch.equal(value, was[kept]) for value, was in zip(moments(), before))
+    train_step(net, optimizers, 0, 2)
+
+
+def test_a_module_that_is_pruned_in_inference_mode_trains():
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    train_step(net, optimizer, 0, 1)
+    with torch.inference_mode():
+        prunex.prune(net, X, ratio=0.5, optimizer=optimizer)
+    train_step(net, optimizer, 0, 2)
+    assert net[0].out_channels == 4
+
+
+def test_parameters_without_rows_stay():
+    net = small_network()
+    net.register_parameter("none", nn.Parameter(torch.empty(0, 4)))
+    prunex.prune(net, X, ratio=0.5)
+    assert net[0].out_channels == 4 and net.none.shape == (0, 4)
+
+
 def test_an_optimizer_follows_a_module_of_bf16():
     net = small_network(torch.bfloat16)
     optimizer = torch.optim.AdamW(net.parameters(), 0.01)
@@ -166,27 +197,59 @@ def test_states_that_do_not_lie_beside_a_parameter_begin_anew():
     assert net[0].out_channels == 4
 
 
+def test_states_that_are_no_plain_tensors_begin_anew():
+    net = small_network()
+    optimizer = OfTwo(net.parameters())
+    train_step(net, optimizer, 0, 1)
+    mean = optimizer.state[net[0].weight]["mean"]
+    pruned = prunex.prune(net, X, ratio=0.5, optimizer=optimizer)
+    assert net[0].weight not in optimizer.state
+    train_step(net, optimizer, 0, 2)
+    assert optimizer.state[net[0].weight]["mean"].shape == (4, 3, 3, 3)
+    with pytest.raises(TypeError, match="got .*TwoTensor, .* wanted a plain torch.Tensor"):
+        pruned.cut.apply("0.weight", mean)
+
+
+def test_preconditioners_of_a_square_parameter_are_known_by_those_of_others():
+    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    optimizer = Mixing(net.parameters())
+    x = torch.randn(4, 6)
+
+    def step():
+        net(x).square().mean().backward()
+        optimizer.step()
+
+    step()
+    assert optimizer.state[net[2].weight]["factor"].shape == net[2].weight.shape
+    prunex.prune(net, x, ratio=0.5, optimizer=optimizer)
+    optimizer.zero_grad()
+    step()
+    assert optimizer.state[net[2].weight]["factor"].shape == (4, 4)
+
+
 class OfLists(torch.optim.Optimizer):
     """Keeps matrices in lists, as SOAP and Shampoo do."""
 
-    def __init__(self, params):
+    def __init__(self, params, counter=()):
         super().__init__(params, {})
+        self.counter = counter
 
     @torch.no_grad()
     def step(self):
         for p in self.param_groups[0]["params"]:
             state = self.state[p]
             if not state:
-                state.update(step=torch.tensor(0.0), mean=torch.zeros_like(p),
+                state.update(step=torch.zeros(self.counter), mean=torch.zeros_like(p),
                              factors=[torch.eye(size) for size in p.shape] if p.dim() == 2 else [])
             state["step"] += 1
             state["mean"] += p.grad
             p -= 0.01 * (state["factors"][0] @ p.grad @ state["factors"][1] if p.dim() == 2 else p.grad)
 
 
-def test_states_in_lists_begin_anew_too():
+@pytest.mark.parametrize("counter", [(), (1,)])
+def test_states_in_lists_begin_anew_too(counter):
     net = small_network()
-    optimizer = OfLists(net.parameters())
+    optimizer = OfLists(net.parameters(), counter)
     train_step(net, optimizer, 0, 1)
     prunex.prune(net, X, ratio=0.5, optimizer=optimizer)
     assert net[8].weight not in optimizer.state and optimizer.state[net[0].weight]["mean"].shape == (4, 3, 3, 3)

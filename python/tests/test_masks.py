@@ -1,6 +1,7 @@
 """Networks that are pruned while they train: their masks, and the cuts that follow."""
 
 import contextlib
+import warnings
 
 import pytest
 import torch
@@ -9,7 +10,8 @@ from torch.overrides import TorchFunctionMode
 
 import prunex
 from on_ranks import masks
-from training import DEVICE, OPTIMIZERS, POOLED, Auxiliary, Shuffled, admm, batch, small_network, train_step
+from training import (DEVICE, OPTIMIZERS, POOLED, Auxiliary, Mixing, OfTwo, Shuffled, admm, batch, divided, masked,
+                      small_network, train_step)
 
 
 @pytest.mark.parametrize("ranks, case", masks.CASES)
@@ -28,6 +30,74 @@ def test_a_process_alone_prunes_while_it_trains():
     assert net[0].out_channels == 4 and training.sent_bytes == 0
 
 
+@pytest.mark.parametrize("cuts", [False, True])
+def test_several_optimizers_do_what_one_does(cuts):
+    def trained(made):
+        net = small_network()
+        optimizer = made(net.parameters())
+        with masked(prunex.DiLoCo, net, optimizer) as training:
+            for step in range(1, 41):
+                train_step(net, optimizer, 0, step)
+                if cuts:
+                    training.cut()
+        momenta = [one.state[p]["momentum_buffer"] for p in net.parameters() for one in training.optimizers
+                   if p in one.state]
+        return [*net.state_dict().values(), *momenta]
+
+    one, several = trained(OPTIMIZERS["sgd"]), trained(lambda params: divided(params, "sgd", "sgd"))
+    assert one[0].shape[0] == (4 if cuts else 8)
+    assert all(torch.equal(a, b) for a, b in zip(one, several, strict=True))
+
+
+def test_what_masks_have_taken_stays_zero_after_resuming(tmp_path):
+    def made():
+        net = small_network()
+        optimizer = Mixing(net.parameters())
+        return net, optimizer, masked(prunex.DiLoCo, net, optimizer)
+
+    net, optimizer, training = made()
+    with training:
+        for step in range(1, 27):
+            train_step(net, optimizer, 0, step)
+        assert training.exchange.frozen
+        training.save(tmp_path)
+    net, optimizer, training = made()
+    training.resume(tmp_path)
+    gone = [p.eq(0) for p in net.parameters()]
+    assert sum(zero.sum() for zero in gone) > 0
+    with training:
+        train_step(net, optimizer, 0, 27)
+        assert all((p[zero] == 0).all() for p, zero in zip(net.parameters(), gone))
+
+
+@pytest.mark.parametrize("kind", [divided, Mixing, OfTwo])
+def test_what_masks_have_taken_stays_zero_after_every_step(kind):
+    net = small_network()
+    optimizer, gone = kind(net.parameters()), None
+    with masked(prunex.DiLoCo, net, optimizer) as training:
+        for step in range(1, 32):
+            train_step(net, optimizer, 0, step)
+            if gone is None and training.exchange is not None and training.exchange.frozen:
+                gone = [p.eq(0) for p in net.parameters()]
+                assert torch.equal(gone[0].flatten(1).all(1), ~training.masks()["0"]) and gone[0].any()
+            assert gone is None or all(p[zero].eq(0).all() for p, zero in zip(net.parameters(), gone))
+        training.cut()
+        train_step(net, optimizer, 0, 32)
+    assert net[0].out_channels == 4
+
+
+def test_a_context_that_ends_on_schedule_warns_of_nothing():
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    training = admm(net, optimizer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with training:
+            for step in range(1, 41):
+                train_step(net, optimizer, 0, step)
+
+
+@pytest.mark.filterwarnings("ignore:HSADMM. ended after step")
 def test_a_loop_of_several_contexts_goes_on_after_a_cut():
     net = small_network()
     optimizer = OPTIMIZERS["sgd"](net.parameters())
@@ -43,7 +113,8 @@ def test_a_loop_of_several_contexts_goes_on_after_a_cut():
 def test_masks_that_the_end_makes_final_can_be_cut():
     net = small_network()
     optimizer = OPTIMIZERS["sgd"](net.parameters())
-    with admm(net, optimizer) as training:
+    early = pytest.warns(UserWarning, match="HSADMM: ended after step 18 of 40, before its masks were final")
+    with early, admm(net, optimizer) as training:
         for step in range(1, 19):
             train_step(net, optimizer, 0, step)
         assert training.cut() is None

@@ -208,8 +208,17 @@ def test_modules_and_names_may_be_ignored():
         assert net[0].out_channels == 8 and net[3].out_channels == 8, pruned.groups
     with pytest.raises(ValueError, match="`ignore`: got a Linear that is no part of the model"):
         prunex.prune(small_network(), X, ratio=0.5, ignore=[nn.Linear(2, 2)])
+    with pytest.raises(ValueError, match="`ignore`: got a ReLU, 2, which has no weights"):
+        prunex.prune(net, X, ratio=0.5, ignore=[net[2]])
     with pytest.raises(ValueError, match="`ignore`: got '0', wanted a list"):
         prunex.prune(small_network(), X, ratio=0.5, ignore="0")
+
+
+def test_a_layer_that_makes_its_weight_may_be_ignored():
+    net = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 8, 3)), nn.ReLU(), nn.Conv2d(8, 6, 3),
+                        nn.ReLU(), nn.Conv2d(6, 4, 3))
+    prunex.prune(net, X, ratio=0.5, ignore=[net[0]])
+    assert (net[0].out_channels, net[2].out_channels) == (8, 3)
 
 
 @pytest.mark.parametrize("options, message", [
@@ -233,6 +242,8 @@ def test_modules_and_names_may_be_ignored():
     ({"ratio": 0.5, "round_to": 2.0}, "`round_to`: got 2.0, wanted a whole number"),
     ({"ratio": 0.5, "round_to": 0}, "`round_to`: got 0, wanted 1 or more"),
     ({"ratio": 0.5, "seed": -1}, "`seed`: got -1"),
+    ({"ratio": 0.5, "seed": 1}, "`seed`: has no effect with l2"),
+    ({"ratio": 0.5, "heads": True}, "`heads`: the exported module has no attention of several heads"),
     ({"ratio": 0.5, "layer_ratio": [0.5]}, "`layer_ratio`: got [0.5], wanted a dictionary"),
     ({"ratio": 0.5, "layer_ratio": {"0": "half"}}, "`layer_ratio` of `0`: got 'half'"),
     ({"ratio": 0.5, "importance": None}, "`importance`: got None, wanted a name or a function"),
@@ -300,6 +311,13 @@ def saved(values):
 def test_what_is_no_cut_is_refused(cut, message):
     with pytest.raises(ValueError, match=message):
         prunex.prune(small_network(), X, cut=cut)
+
+
+def test_a_cut_that_attention_does_not_follow_is_refused_with_what_does():
+    net, inputs = case("mha_residual")
+    cut = prunex.prune(torch.export.export(net.eval(), inputs), ratio=0.5).cut
+    with pytest.raises(ValueError, match="does not follow .*; nn.MultiheadAttention follows none: prune the exported"):
+        prunex.prune(net, inputs, cut=cut)
 
 
 def test_a_file_that_is_no_structure_is_refused(tmp_path):

@@ -8,6 +8,8 @@ from torch import nn
 
 from training import OPTIMIZERS, admm, batch, small_network, train_step
 
+pytestmark = pytest.mark.filterwarnings("ignore:HSADMM. ended after step")  # loops here are short
+
 
 def test_a_schedule_that_begins_low_is_refused_or_warned_of():
     net = small_network()
@@ -30,6 +32,13 @@ def test_dampening_is_refused():
         admm(net, torch.optim.SGD(net.parameters(), 0.1, momentum=0.9, dampening=0.5))
 
 
+def test_several_optimizers_are_refused():
+    net = small_network()
+    with pytest.raises(ValueError, match="`optimizer`: got 2; the pull of ADMM follows the rates of one, .* `kappa=0`"):
+        admm(net, OPTIMIZERS["several"](net.parameters()))
+    admm(net, OPTIMIZERS["several"](net.parameters()), kappa=0)
+
+
 @pytest.mark.parametrize("slow_first", [True, False])
 def test_the_pull_suits_the_largest_rate_of_groups(slow_first):
     net = small_network()
@@ -42,15 +51,34 @@ def test_the_pull_suits_the_largest_rate_of_groups(slow_first):
     assert all(float(p.detach().abs().max()) < 2 for p in net.parameters())
 
 
+def scaled_step(net, optimizer, step, unscaled=True, factor=1.0):
+    images, labels = batch(0, step)
+    scaler = torch.amp.GradScaler("cpu")
+    optimizer.zero_grad()
+    scaler.scale(factor * nn.functional.cross_entropy(net(images), labels)).backward()
+    if unscaled:
+        scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
 @pytest.mark.parametrize("unscaled", [False, True])
-def test_gradients_that_a_scaler_leaves_scaled_are_refused(unscaled):
+def test_gradients_that_a_scaler_leaves_scaled_are_refused(kind, unscaled):
     net = small_network()
-    optimizer = torch.optim.SGD(net.parameters(), 0.05, fused=True)
+    optimizer = kind(net.parameters(), 0.05, fused=True)
     refused = pytest.raises(ValueError, match="wanted `scaler.unscale_")
     with contextlib.nullcontext() if unscaled else refused, admm(net, optimizer):
-        images, labels = batch(0, 1)
-        scaler = torch.amp.GradScaler("cpu")
-        scaler.scale(nn.functional.cross_entropy(net(images), labels)).backward()
-        if unscaled:
-            scaler.unscale_(optimizer)
-        scaler.step(optimizer)
+        scaled_step(net, optimizer, 1, unscaled)
+
+
+@pytest.mark.parametrize("factor, moves", [(1.0, True), (float("inf"), False)])
+def test_a_step_that_is_skipped_has_no_pull(factor, moves):
+    """By a fused optimizer, which finds gradients that are not finite by itself."""
+    net = small_network()
+    optimizer = torch.optim.AdamW(net.parameters(), 0.01, fused=True)
+    with admm(net, optimizer):
+        for step in (1, 2):
+            scaled_step(net, optimizer, step)
+        before = [p.detach().clone() for p in net.parameters()]
+        scaled_step(net, optimizer, 3, factor=factor)
+        assert any(not torch.equal(p, was) for p, was in zip(net.parameters(), before)) == moves

@@ -86,6 +86,11 @@ def test_penalties_grow_from_nothing():
     assert not torch.equal(net[3].weight.grad, before)
 
 
+def test_numbers_that_no_penalty_can_be_added_to_are_refused_at_once():
+    with pytest.raises(ValueError, match="`model`: 0.weight is torch.bfloat16, wanted torch.float32 or torch.float64"):
+        prunex.sparsify(small_network(torch.bfloat16), X.bfloat16())
+
+
 def test_penalties_of_a_network_that_was_pruned_since_are_refused():
     net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
     x = torch.randn(3, 4)

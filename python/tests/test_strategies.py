@@ -11,6 +11,8 @@ import prunex
 from on_ranks import strategies
 from training import DEVICE, OPTIMIZERS, admm, batch, diloco, small_network, train_step
 
+pytestmark = pytest.mark.filterwarnings("ignore:HSADMM. ended after step")  # loops here are short
+
 
 @pytest.mark.parametrize("ranks, case", strategies.CASES)
 def test_on_ranks(passed, ranks, case):
@@ -34,6 +36,28 @@ def test_steps_count_for_one_strategy_at_a_time():
     with other:
         train_step(one.model, one.optimizer, 0, 2)
     assert (one.step, other.step) == (1, 1)
+
+
+def test_weights_are_of_one_strategy_at_a_time():
+    net = small_network()
+    first, second = (prunex.LocalSGD(net, OPTIMIZERS[kind](net.parameters()), 2) for kind in ("sgd", "adamw"))
+    with first:
+        with pytest.raises(ValueError, match="`model`: a LocalSGD, whose context has not ended, exchanges the same"):
+            second.__enter__()
+        train_step(net, first.optimizer, 0, 1)
+    with second:
+        train_step(net, second.optimizer, 0, 2)
+    assert (first.step, second.step) == (1, 1)
+
+
+def test_another_order_than_that_of_their_steps_is_warned_of_once():
+    net = small_network()
+    optimizers = OPTIMIZERS["several"](net.parameters())
+    with pytest.warns(UserWarning, match="`optimizer`: SGD, the last one, stepped before AdamW") as said:
+        with prunex.DiLoCo(net, optimizers[::-1], 2):
+            loop(net, optimizers, 1)
+            loop(net, optimizers[0], 3)
+    assert len(said) == 1
 
 
 def test_steps_outside_of_the_context_are_warned_of():

@@ -4,6 +4,7 @@ import os
 
 import torch
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 
 import prunex
 
@@ -53,10 +54,59 @@ def batch(rank, step, dtype=torch.float32):
     return images.to(DEVICE), labels.to(DEVICE)
 
 
+class InTurn(list):
+    """Optimizers that step one after another."""
+
+    def zero_grad(self):
+        for optimizer in self:
+            optimizer.zero_grad()
+
+    def step(self):
+        for optimizer in self:
+            optimizer.step()
+
+
+def divided(params, first="sgd", last="adamw"):
+    """One optimizer of the matrices, then one of the vectors."""
+    matrices, vectors = [], []
+    for p in params:
+        (vectors if p.dim() < 2 else matrices).append(p)
+    return InTurn([OPTIMIZERS[first](matrices), OPTIMIZERS[last](vectors)])
+
+
+class Mixing(torch.optim.Optimizer):
+    """A row's step has a part of the others' gradients, as Shampoo's."""
+
+    def __init__(self, params):
+        super().__init__(params, {})
+
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            if p not in self.state:
+                self.state[p]["factor"] = torch.eye(len(p)) + 0.1
+            p -= 0.02 * (self.state[p]["factor"] @ p.grad.reshape(len(p), -1)).view_as(p)
+
+
+class OfTwo(torch.optim.Optimizer):
+    """Keeps its means in tensors of a kind of their own, as those with states of few bits do."""
+
+    def __init__(self, params):
+        super().__init__(params, {})
+
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            if p not in self.state:
+                self.state[p]["mean"] = TwoTensor(torch.zeros_like(p), torch.zeros_like(p))
+            p -= 0.02 * self.state[p]["mean"].a.mul_(0.9).add_(p.grad)
+
+
 OPTIMIZERS = {
     "sgd": lambda params: torch.optim.SGD(params, 0.05, momentum=0.9, weight_decay=1e-3),
     "adamw": lambda params: torch.optim.AdamW(params, 0.01),
     "adagrad": lambda params: torch.optim.Adagrad(params, 0.02),
+    "several": divided,
 }
 
 
@@ -81,6 +131,10 @@ def diloco(**options):
     return prunex.DiLoCo(net, OPTIMIZERS["sgd"](net.parameters()), **options)
 
 
+def masked(strategy, net, optimizer, **options):
+    return strategy(net, optimizer, sync_every=2, total_steps=40, example=batch(0, 0)[0], groups="coupled", round_to=1,
+                    **options)
+
+
 def admm(net, optimizer, **options):
-    return prunex.HSADMM(net, optimizer, sync_every=2, total_steps=40, example=batch(0, 0)[0], groups="coupled",
-                         round_to=1, **options)
+    return masked(prunex.HSADMM, net, optimizer, **options)

@@ -11,10 +11,11 @@ import torch.distributed as dist
 
 import prunex
 from on_ranks.collectives import expect_equal_on_all_ranks, gathered
-from training import OPTIMIZERS, batch, small_network, train_step
+from training import OPTIMIZERS, InTurn, batch, small_network, train_step
 
 CASES = [
     (2, "a_checkpoint_goes_on_to_the_bit DiLoCo"), (2, "a_checkpoint_goes_on_to_the_bit HSADMM"),
+    (2, "a_checkpoint_goes_on_to_the_bit DiLoCo several"),
     (2, "what_one_rank_cannot_write_no_rank_has"), (2, "what_one_rank_cannot_read_is_said_on_all"),
     (3, "a_node_finds_its_own_share_on_its_disk"), (4, "other_numbers_of_nodes_go_on 4 2"),
     (4, "other_numbers_of_nodes_go_on 2 4"), (4, "other_numbers_of_nodes_go_on 3 2 4"), (4, "nodes_of_two_ranks_go_on"),
@@ -32,7 +33,7 @@ def folder():
 
 def train(training, first, last, dtype=torch.float32):
     for step in range(first, last + 1):
-        train_step(training.model, training.optimizer, dist.get_rank(), step, dtype)
+        train_step(training.model, InTurn(training.optimizers), dist.get_rank(), step, dtype)
         if training._has_masks:
             training.cut()
 
@@ -45,13 +46,13 @@ def interrupted(training):
         raise InterruptedError
 
 
-def a_checkpoint_goes_on_to_the_bit(strategy):
+def a_checkpoint_goes_on_to_the_bit(strategy, kind="adamw"):
     options = {"sync_every": 3, "total_steps": 30, "ranks_per_node": 1, "payload": "int4", "example": batch(0, 0)[0],
                "groups": "coupled", "round_to": 1}
 
     def fresh():
         net = small_network()
-        return getattr(prunex, strategy)(net, OPTIMIZERS["adamw"](net.parameters()), **options)
+        return getattr(prunex, strategy)(net, OPTIMIZERS[kind](net.parameters()), **options)
 
     with fresh() as whole:
         train(whole, 1, 30)

@@ -12,6 +12,7 @@ from training import OPTIMIZERS, batch, small_network, train_step
 
 CASES = [(2, "masks_cut_everything DiLoCo adamw"), (2, "masks_cut_everything HSADMM sgd"),
          (2, "masks_cut_everything HSADMM adamw"), (2, "a_cut_that_one_rank_does_not_follow_is_none"),
+         (2, "a_cut_for_which_one_rank_has_no_memory_is_undone"),
          (4, "masks_cut_everything HSADMM adamw 2")]
 
 
@@ -69,4 +70,35 @@ def a_cut_that_one_rank_does_not_follow_is_none():
                 prunex._checked_cut.expect_close = check
     assert net[0].out_channels == 8 and training.exchange.frozen
     assert any("does not follow (not here)" in str(warning.message) for warning in said)
+    expect_equal_on_all_ranks(net.parameters())
+
+
+def a_cut_for_which_one_rank_has_no_memory_is_undone():
+    """And made once there is enough."""
+    rank, net = dist.get_rank(), small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    evaluated = prunex._checked_cut.evaluated
+
+    def fails(*_):
+        raise torch.OutOfMemoryError("no memory")
+
+    with prunex.DiLoCo(net, optimizer, sync_every=3, total_steps=36, example=batch(0, 0)[0], groups="coupled",
+                       round_to=1, ranks_per_node=1) as training:
+        for step in range(1, 31):
+            train_step(net, optimizer, rank, step)
+        whole = list(net.parameters())
+        try:
+            prunex._checked_cut.evaluated = fails if rank == 1 else evaluated
+            training.cut()
+            raise AssertionError("cut")
+        except RuntimeError as error:
+            assert isinstance(error, torch.OutOfMemoryError) == (rank == 1), error
+            assert str(error) == ("no memory" if rank == 1 else "rank 1: no memory"), error
+        finally:
+            prunex._checked_cut.evaluated = evaluated
+        assert net[0].out_channels == 8 and all(a is b for a, b in zip(net.parameters(), whole, strict=True))
+        assert all(p in optimizer.state for p in whole)
+        for step in range(31, 37):
+            train_step(net, optimizer, rank, step)
+        assert training.cut() is not None and net[0].out_channels == 4
     expect_equal_on_all_ranks(net.parameters())

@@ -27,7 +27,7 @@ def written_out(outer_lr, outer_momentum, kind, steps=12, every=4, seen=None):
     optimizer sees of a gradient. Returns z."""
     rank = dist.get_rank()
     net = small_network(torch.float64)
-    optimizer = (InTurn if kind == "in turn" else OPTIMIZERS[kind])(net.parameters())
+    optimizer = OPTIMIZERS[kind](net.parameters())
     if seen is not None:
         optimizer.register_step_pre_hook(lambda *_: [p.grad.copy_(seen(p.grad)) for p in net.parameters()] and None)
     z = [p.detach().clone() for p in net.parameters()]
@@ -62,34 +62,18 @@ def diloco_is_its_formula(kind, ranks_per_node="1"):
     expect_equal_on_all_ranks([*net.parameters(), *net.buffers()])
 
 
-class InTurn:
-    """One optimizer of the matrices, then one of the vectors."""
-
-    def __init__(self, params):
-        matrices, vectors = [], []
-        for p in params:
-            (vectors if p.dim() < 2 else matrices).append(p)
-        self.first, self.last = OPTIMIZERS["sgd"](matrices), OPTIMIZERS["adamw"](vectors)
-
-    def zero_grad(self):
-        self.first.zero_grad()
-        self.last.zero_grad()
-
-    def step(self):
-        self.first.step()
-        self.last.step()
-
-
 def several_optimizers_step_in_turn():
-    """Exchanges come after the step of the one that the strategy has."""
-    want = written_out(0.6, 0.7, "in turn")
-    net = small_network(torch.float64)
-    optimizers = InTurn(net.parameters())
-    with prunex.DiLoCo(net, optimizers.last, sync_every=4, outer_lr=0.6, outer_momentum=0.7):
-        for step in range(1, 13):
-            train_step(net, optimizers, dist.get_rank(), step, torch.float64)
-    for p, z in zip(net.parameters(), want):
-        torch.testing.assert_close(p.detach(), z, rtol=0, atol=1e-12)
+    """Exchanges come after the step of the last one, whether the strategy has all or that one."""
+    want = written_out(0.6, 0.7, "several")
+    for has_all in (True, False):
+        net = small_network(torch.float64)
+        optimizers = OPTIMIZERS["several"](net.parameters())
+        with prunex.DiLoCo(net, optimizers if has_all else optimizers[-1], sync_every=4, outer_lr=0.6,
+                           outer_momentum=0.7):
+            for step in range(1, 13):
+                train_step(net, optimizers, dist.get_rank(), step, torch.float64)
+        for p, z in zip(net.parameters(), want):
+            torch.testing.assert_close(p.detach(), z, rtol=0, atol=1e-12)
 
 
 def a_node_may_be_one_worker():
