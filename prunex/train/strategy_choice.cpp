@@ -270,6 +270,9 @@ void validate_strategy(const TrainOptions& options) {
                   fmt::format("`overlap`: got {}, wanted fewer than the {} of `local_steps`", options.overlap,
                               options.local_steps));
   const bool workers = options.in_node == InNode::kGradients;
+  text::refuse_if(workers && options.overlap > 0 && options.nodes == 1,
+                  "`overlap`: got one beside `in_node` gradients of a single node, whose ranks talk in every step; "
+                  "wanted 0");
   text::refuse_if(workers && options.elastic && facts.controls,
                   fmt::format("`in_node`: got gradients beside `elastic`, which makes steps again; {} keeps the sum of "
                               "theirs: wanted weights",

@@ -285,7 +285,8 @@ def has_any(kinds: set[str], state: Mapping[str, Any]) -> bool:
 def mixes_rows(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> bool:
     """Whether the step of a weight may depend on what an optimizer remembers of others, as Shampoo's does."""
     own = trained(model).values()
-    return any(has_any(kinds_of_others(optimizer), optimizer.state.get(p, {})) for optimizer in optimizers for p in own)
+    odd = {optimizer: kinds_of_others(optimizer) for optimizer in optimizers}
+    return any(has_any(kinds, optimizer.state.get(p, {})) for optimizer, kinds in odd.items() for p in own)
 
 
 def optimizer_state(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> dict[str, dict[str, Tensor]]:

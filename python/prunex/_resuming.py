@@ -117,7 +117,9 @@ class Resumable:
             share = _checkpoints.load(folder, found, self._ranks.rank)
             if share is not None:
                 self._expect_state(share["strategy"])
-                self._expect_optimizers(share["optimizers"])
+                self._expect_optimizers(share.get("optimizers", []))
+                if others := sorted(self.model.state_dict().keys() ^ share["model"].keys()):
+                    raise ValueError(f"`model`: got another than that of the saved run: {others[0]} is in one alone")
                 self._ranks.expect_like_nodes(share["strategy"]["nodes"])
             return share
 
@@ -150,9 +152,10 @@ class Resumable:
     def _expect_state(self, state: Mapping[str, Any]) -> None:
         wanted = {"settings", "step", "synced", "masked", "global", "node", "rank", "of_rank", "nodes", "cut"}
         _ranks.expect_saved(state, wanted, self._settings, "strategy")
+        params, saved = self._strategy.product()
         theirs = {name[2:] for name in state["global"] if name.startswith("z/")}
-        if others := sorted(self._strategy.product()[0].keys() - theirs):
-            raise ValueError(f"state_dict: it is of another network, which has no {others[0]}")
+        if others := sorted((params.keys() - theirs) | (theirs - params.keys() - saved.keys())):
+            raise ValueError(f"state_dict: it is of another network: {others[0]} is in one alone")
         if self._cut is not None:
             raise ValueError("state_dict: this strategy has cut its module already; wanted one made anew, of the whole "
                              "module")

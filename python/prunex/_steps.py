@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from prunex import _modules
 
@@ -42,6 +42,8 @@ class CountedSteps:
         self._call_before, self._call_after = before, after
         self._at_work: dict[torch.optim.Optimizer, FrameType] = {}  # their step()
         self._stepped: set[torch.optim.Optimizer] = set()  # since the last one's step
+        self._late: set[torch.optim.Optimizer] = set()  # that had not stepped before the last one did
+        self._gradients: list[tuple[Tensor, int]] = []  # with which that did, and their versions
         self._has_warned = False
         # a compiled step calls them, but does not trace into them
         pre, post = map(torch.compiler.disable, (self._before, self._after))
@@ -61,8 +63,8 @@ class CountedSteps:
     def _expect_apart(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         if any(map(self.counts, optimizers)):
             raise ValueError(f"`optimizer`: its steps count for a {self._owner} already, whose context has not ended")
-        own = {id(p) for p in self._model.parameters()}
-        if any(id(p) in own for p in model.parameters()):
+        own = {id(p) for p in self._model.parameters() if p.requires_grad}
+        if any(id(p) in own for p in model.parameters() if p.requires_grad):
             raise ValueError(f"`model`: a {self._owner}, whose context has not ended, exchanges the same weights; "
                              "wanted one with all optimizers, as in [muon, adamw]")
 
@@ -73,6 +75,8 @@ class CountedSteps:
             return None  # a class's step() calls that of its base, whose hooks are the same
         if (step := _step_that_calls()) is not None:
             self._at_work[optimizer] = step
+        if optimizer in self._late:
+            self._warn_of_order(optimizer)
         closure = arguments[1] if len(arguments) > 1 else options.get("closure")
         if closure is None:
             self._call_before()
@@ -95,16 +99,24 @@ class CountedSteps:
         self._stepped.add(optimizer)
         if optimizer is not self._optimizers[-1]:
             return
-        self._warn_of_order()
+        self._late = set() if self._has_warned else set(self._optimizers) - self._stepped
+        grads = [p.grad for group in optimizer.param_groups for p in group["params"] if self._late]
+        self._gradients = [(grad, grad._version) for grad in grads if grad is not None]
         self._stepped.clear()
         self._call_after()
 
-    def _warn_of_order(self) -> None:
-        late = [type(other).__name__ for other in self._optimizers if other not in self._stepped]
-        if late and not self._has_warned:
+    def _warn_of_order(self, late: torch.optim.Optimizer) -> None:
+        """Of one that steps by the gradients with which the last one has: it has not been left out for once, as by a
+        scaler."""
+        last = self._optimizers[-1]
+        now = [p.grad for group in last.param_groups for p in group["params"] if p.grad is not None]
+        same = len(now) == len(self._gradients) and all(
+            grad is other and grad._version == version for grad, (other, version) in zip(now, self._gradients))
+        self._late = set()
+        if same:
             self._has_warned = True
-            warnings.warn(f"`optimizer`: {type(self._optimizers[-1]).__name__}, the last one, stepped before {late[0]}, "
-                          "so that an exchange may undo a step; wanted them in the order of their steps", stacklevel=5)
+            warnings.warn(f"`optimizer`: {type(last).__name__}, the last one, stepped before {type(late).__name__}, so "
+                          "that an exchange may undo a step; wanted them in the order of their steps", stacklevel=5)
 
 
 _counting: weakref.WeakSet[CountedSteps] = weakref.WeakSet()

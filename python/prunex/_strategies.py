@@ -252,7 +252,7 @@ class _Strategy(Resumable):
     def _note(self, exchange: Exchange | None) -> None:
         if exchange is None:
             return
-        self.exchange = exchange
+        self.exchange, self._mixes_rows = exchange, None
         self._synced, self._landed = self._on_its_way() or self.step, self.step
         if exchange.frozen and not self._masked:
             self._mask_optimizer()
@@ -306,8 +306,9 @@ class _Strategy(Resumable):
         _modules.copy_weights(self.model, *self._strategy.product())
         self._finished = True
         if self._has_masks and not self._masked:
-            warnings.warn(f"{type(self).__name__}: ended after step {self.step} of {self.total_steps}, before its masks "
-                          "were final: what they had still to lose is gone untrained", stacklevel=4)
+            of = "" if self.total_steps is None else f" of {self.total_steps}"
+            warnings.warn(f"{type(self).__name__}: ended after step {self.step}{of}, before its masks were final: what "
+                          "they had still to lose is gone untrained", stacklevel=4)
             self._mask_optimizer()
 
     def product(self) -> dict[str, Tensor]:
@@ -379,7 +380,7 @@ class _Strategy(Resumable):
         without what is masked."""
         example = _modules.arguments_of(self._example)
         arguments = _checked_cut.probes(self.model, example)
-        training = _checked_cut.trains_with(self.model, example, stacklevel=5)
+        training = _checked_cut.trains_with(self.model, example, stacklevel=7)
         own = _modules.trained(self.model)
 
         def wanted(values: Mapping[str, Tensor]) -> list[Tensor]:

@@ -202,8 +202,26 @@ def test_a_run_of_another_network_is_refused(tmp_path):
     with diloco(sync_every=2) as training:
         train(training, 1, 2, 2, tmp_path)
     net = torch.nn.Linear(3, 2)
-    with pytest.raises(ValueError, match="state_dict: it is of another network, which has no bias"):
+    with pytest.raises(ValueError, match="state_dict: it is of another network: .* is in one alone"):
         prunex.DiLoCo(net, OPTIMIZERS["sgd"](net.parameters()), sync_every=2).resume(tmp_path)
+
+
+def test_a_run_of_a_network_that_has_more_is_refused_before_anything_changes(tmp_path):
+    def made(bias):
+        net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2, bias=bias))
+        optimizer = torch.optim.SGD([net[0].weight, net[0].bias, net[1].weight], 0.1)
+        return net, optimizer, prunex.DiLoCo(net, optimizer, sync_every=1)
+
+    net, optimizer, training = made(True)
+    with training:
+        net(torch.randn(3, 4)).square().mean().backward()
+        optimizer.step()
+        training.save(tmp_path)
+    net, optimizer, training = made(False)
+    before = training.product()
+    with pytest.raises(ValueError, match="it is of another network: 1.bias is in one alone"):
+        training.resume(tmp_path)
+    assert training.step == 0 and all(torch.equal(value, before[name]) for name, value in training.product().items())
 
 
 def test_code_in_a_file_is_not_run(tmp_path):

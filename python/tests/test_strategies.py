@@ -9,7 +9,7 @@ from torch import nn
 
 import prunex
 from on_ranks import strategies
-from training import DEVICE, OPTIMIZERS, admm, batch, diloco, small_network, train_step
+from training import DEVICE, OPTIMIZERS, InTurn, admm, batch, diloco, small_network, train_step
 
 pytestmark = pytest.mark.filterwarnings("ignore:HSADMM. ended after step")  # loops here are short
 
@@ -55,9 +55,26 @@ def test_another_order_than_that_of_their_steps_is_warned_of_once():
     optimizers = OPTIMIZERS["several"](net.parameters())
     with pytest.warns(UserWarning, match="`optimizer`: SGD, the last one, stepped before AdamW") as said:
         with prunex.DiLoCo(net, optimizers[::-1], 2):
-            loop(net, optimizers, 1)
-            loop(net, optimizers[0], 3)
+            loop(net, optimizers, 4)
     assert len(said) == 1
+
+
+def test_one_that_does_not_step_each_time_is_in_order():
+    net = small_network()
+    often, last = OPTIMIZERS["several"](net.parameters())
+    with warnings.catch_warnings(), prunex.DiLoCo(net, [often, last], 2):
+        warnings.simplefilter("error")
+        for _ in range(2):  # as where a scaler leaves a step out
+            loop(net, last, 1)
+            loop(net, InTurn([often, last]), 1)
+
+
+def test_strategies_may_share_what_does_not_train():
+    trunk = small_network().requires_grad_(False)
+    heads = [torch.nn.Sequential(trunk, torch.nn.Linear(3, 2)) for _ in range(2)]
+    first, second = (prunex.DiLoCo(net, torch.optim.SGD(net[1].parameters(), 0.1), 2) for net in heads)
+    with first, second:
+        pass
 
 
 def test_steps_outside_of_the_context_are_warned_of():

@@ -206,6 +206,10 @@ TEST_F(ImageFolders, WithBrokenFilesAreTrainedOnUntilThereAreTooMany) {
   EXPECT_EQ(both.status, 1);
   EXPECT_EQ(both.output, check.output.substr(0, check.output.find('\n') + 1) +
                              "train: 24 images of 2 classes, 1 broken\nval: 8 images of 2 classes, 0 broken\n");
+  std::filesystem::create_directory(scratch_ / "set/bus");
+  write("set/bus/0.jpg", "");
+  EXPECT_THAT(cli::run(scratch_.path(), {"data", "check", "set"}).output, HasSubstr("of 3 classes"));  // beside train
+  std::filesystem::remove_all(scratch_ / "set/bus");
   const Result flat = cli::run(scratch_.path(), {"data", "check", "set/train/ant"});
   EXPECT_EQ(flat.output, "set/train/ant/0.jpg: neither JPEG nor PNG nor WebP\n12 images, 1 broken\n");
   std::filesystem::create_directory(scratch_ / "odd");

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <stdexcept>
 
 namespace prunex::comm {
@@ -51,6 +52,30 @@ TEST(Journal, KeepsTheLatestOperations) {
   EXPECT_EQ(entries.size(), Journal::kEntries);
   EXPECT_EQ(entries.front().number, 200 - 63);
   EXPECT_EQ(entries.back().number, 200);
+}
+
+// As of an exchange that travels while steps go on in the node.
+TEST(Journal, KnowsOperationsOfSeveralThreadsApart) {
+  Journal journal;
+  std::vector<std::string> failed;
+  journal.on_failure([&](const Journal::Entry& entry) { failed.push_back(entry.group); });
+  auto step = std::make_unique<Journal::Operation>(&journal, "node 0", "all_reduce", 8);
+  auto exchange = std::make_unique<Journal::Operation>(&journal, "rail 0", "all_reduce", 8);
+  step.reset();
+  const auto is_waiting = [&](const char* group) {
+    const Progress progress = journal.progress();
+    return find_group(progress, group)->waiting();
+  };
+  EXPECT_FALSE(is_waiting("node 0"));
+  EXPECT_TRUE(is_waiting("rail 0"));
+  for (int i = 0; i < 200; ++i) Journal::Operation(&journal, "node 0", "all_reduce", 8);
+  EXPECT_EQ(journal.entries().front().group, "rail 0");
+  try {
+    const auto fails = std::move(exchange);
+    throw std::runtime_error("cut off");
+  } catch (const std::runtime_error&) {
+  }
+  EXPECT_THAT(failed, ElementsAre("rail 0"));
 }
 
 TEST(Journal, TellsOfFailuresOnly) {

@@ -380,6 +380,14 @@ TEST(WorkersOfSeveralRanks, StepByTheMeanGradientOfTheirRanks) {
   }
 }
 
+TEST(WorkersOfSeveralRanks, OfOneNodeExchangeNothingBesideSteps) {
+  comm::run_ranks(comm::Layout::even(1, 2), [](comm::Hierarchy& ranks) {
+    Replica replica = SmallProblem(0).initial_replica();
+    EXPECT_THROW(local_sgd_of_workers(1)(replica, ranks), std::invalid_argument);
+    EXPECT_NO_THROW(local_sgd_of_workers(0)(replica, ranks));
+  });
+}
+
 TEST(WorkersOfSeveralRanks, HaveTheSameBitsOnAllOfThemAndSendWhatOthersSend) {
   const auto shape = comm::Layout::even(2, 3);
   const auto each_by_itself =

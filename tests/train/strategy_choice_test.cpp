@@ -425,6 +425,9 @@ TEST(Strategies, RefuseWhatTheyDoNotHave) {
   expect_refused(
       "hsadmm", [](auto& o) { o.exchange.form = ExchangeForm::kFlat; }, "`exchange`: got flat");
   expect_refused(
+      "diloco", [](auto& o) { o.in_node = InNode::kGradients, o.overlap = 1, o.nodes = 1; },
+      "`overlap`: got one beside `in_node` gradients of a single node");
+  expect_refused(
       "scaffold", [](auto& o) { o.in_node = InNode::kGradients, o.elastic = true; }, "`in_node`: got gradients beside");
   expect_refused(
       "one_shot", [](auto& o) { o.prune_at = 1; }, "`prune_at`: got 1, wanted a share in (0, 1)");

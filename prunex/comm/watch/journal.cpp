@@ -98,34 +98,40 @@ std::optional<std::pair<int, int>> find_disagreement(const std::map<int, Progres
 }
 
 Journal::Operation::Operation(Journal* journal, const std::string& group, const char* operation, int64_t bytes)
-    : journal_(journal), exceptions_(std::uncaught_exceptions()) {
-  if (journal_ != nullptr) journal_->begin(group, operation, bytes);
-}
+    : journal_(journal),
+      group_(group),
+      number_(journal == nullptr ? 0 : journal->begin(group, operation, bytes)),
+      exceptions_(std::uncaught_exceptions()) {}
 
 Journal::Operation::~Operation() {
-  if (journal_ != nullptr) journal_->end(std::uncaught_exceptions() > exceptions_);
+  if (journal_ != nullptr) journal_->end(group_, number_, std::uncaught_exceptions() > exceptions_);
 }
 
-void Journal::begin(const std::string& group, const char* operation, int64_t bytes) {
+int64_t Journal::begin(const std::string& group, const char* operation, int64_t bytes) {
   const std::lock_guard lock(mutex_);
   auto& place = place_in(group);
   place.operation = operation;
   entries_.push_back({++place.entered, group, operation, bytes, State::kWaiting, Clock::now()});
-  if (entries_.size() > kEntries) entries_.pop_front();
+  if (entries_.size() > kEntries) {
+    const auto oldest = std::find_if(entries_.begin(), entries_.end(),
+                                     [](const Entry& entry) { return entry.state != State::kWaiting; });
+    if (oldest != entries_.end()) entries_.erase(oldest);
+  }
+  return place.entered;
 }
 
-void Journal::end(bool failed) {
+void Journal::end(const std::string& group, int64_t number, bool failed) {
   std::function<void(const Entry&)> action;
   Entry entry;
   {
     const std::lock_guard lock(mutex_);
-    const auto newest =
-        std::find_if(entries_.rbegin(), entries_.rend(), [](const Entry& one) { return one.state == State::kWaiting; });
-    if (newest == entries_.rend()) return;
-    newest->state = failed ? State::kFailed : State::kDone;
-    newest->seconds = seconds_since(newest->begin);
-    if (!failed) place_in(newest->group).done = newest->number;
-    entry = *newest;
+    const auto mine = std::find_if(entries_.rbegin(), entries_.rend(),
+                                   [&](const Entry& one) { return one.number == number && one.group == group; });
+    if (mine == entries_.rend()) return;
+    mine->state = failed ? State::kFailed : State::kDone;
+    mine->seconds = seconds_since(mine->begin);
+    if (!failed) place_in(group).done = number;
+    entry = *mine;
     if (failed) action = on_failure_;
   }
   if (action) action(entry);

@@ -50,10 +50,10 @@ std::optional<Laggard> find_laggard(const std::map<int, Progress>& ranks, int ra
 /// Two ranks in operations of the same group and number, but not of the same name; nothing if there are none.
 std::optional<std::pair<int, int>> find_disagreement(const std::map<int, Progress>& ranks, int rank);
 
-/// One rank's operations. Written by its own thread, read from any.
+/// One rank's operations, of several groups at once where threads exchange beside steps. Read from any thread.
 class Journal {
  public:
-  /// So many operations are kept.
+  /// So many operations are kept, and all that wait.
   static constexpr size_t kEntries = 64;
 
   using Clock = std::chrono::system_clock;
@@ -80,6 +80,8 @@ class Journal {
 
    private:
     Journal* journal_;
+    const std::string group_;
+    const int64_t number_;
     int exceptions_;
   };
 
@@ -96,8 +98,8 @@ class Journal {
   void on_failure(std::function<void(const Entry&)> action);
 
  private:
-  void begin(const std::string& group, const char* operation, int64_t bytes);
-  void end(bool failed);
+  int64_t begin(const std::string& group, const char* operation, int64_t bytes);
+  void end(const std::string& group, int64_t number, bool failed);
   GroupProgress& place_in(const std::string& group);
 
   mutable std::mutex mutex_;

@@ -43,8 +43,8 @@ void check(const DdpOptions& options);
 std::unique_ptr<Strategy> make_ddp(Replica& replica, comm::Hierarchy& ranks, const DdpOptions& options);
 
 /// What `between` is, with ranks that average their gradients inside their node in every step, as DDP: a node is then
-/// one worker with a batch of all its ranks (in_node.cpp). `between` must exchange weights, and not beside steps
-/// (`overlap`).
+/// one worker with a batch of all its ranks (in_node.cpp). `between` must exchange weights, and beside steps
+/// (`overlap`) only where there are several nodes: throws std::invalid_argument.
 std::unique_ptr<Strategy> make_averaging_in_node(std::unique_ptr<Strategy> between, Replica& replica,
                                                  comm::Hierarchy& ranks, const Reporting& reporting,
                                                  const BucketSizes& buckets = {});

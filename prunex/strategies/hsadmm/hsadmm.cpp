@@ -18,7 +18,10 @@ Hsadmm::Hsadmm(Replica& replica, comm::Hierarchy& ranks, HsadmmOptions options)
       k_(options_.local.exchanges_before),
       z_{clones(replica.weights.params), clones(replica.weights.buffers)},
       work_(z_, options_.exchange, ranks_) {
-  if (options_.overlap > 0) between_nodes_.emplace(ranks.between_in_background);
+  if (options_.overlap > 0) {
+    between_nodes_.emplace(ranks.between_in_background);
+    if (ranks.layout.nodes() == 1) in_node_.emplace(ranks.node_in_background);  // whose ranks exchange there alone
+  }
   at::NoGradGuard no_grad;
   start_equal(replica.weights, *ranks.world);
   copy(z_.params, replica.weights.params);

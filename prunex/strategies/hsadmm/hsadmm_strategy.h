@@ -86,7 +86,7 @@ class Hsadmm final : public Strategy {
     TensorDict sent;             // theta at the begin
   };
   std::optional<Flight> flight_;
-  std::optional<comm::BackgroundUse> between_nodes_;
+  std::optional<comm::BackgroundUse> between_nodes_, in_node_;
   Background background_;  // a flight's mean; the last member: ends before what it uses
 };
 
