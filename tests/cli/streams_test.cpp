@@ -71,9 +71,11 @@ TEST(Files, BeyondTheLimitOfTheShellAreAnErrorThatNamesThem) {
 }
 
 TEST(StandardError, MayBeClosedWhereAnErrorIsToBeSaid) {
+  const tests::Scratch scratch;
+  std::ofstream(scratch / "none.pt2") << "no program";
   for (const char* redirection : {"2>&-", "2>/dev/full"}) {
     EXPECT_EQ(run_with(".", redirection, {"train", "--keep", "7"}).status, 2) << redirection;
-    EXPECT_EQ(run_with(".", redirection, {"graph", "--model", "none.pt2"}).status, 1) << redirection;
+    EXPECT_EQ(run_with(scratch.path(), redirection, {"graph", "--model", "none.pt2"}).status, 1) << redirection;
   }
 }
 
