@@ -33,7 +33,7 @@ std::string read_file(const std::string& path, size_t most_bytes) {
 void expect_there(const std::string& option, const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  if (fs::exists(path, ignored) || fs::status(path, ignored).type() != fs::file_type::not_found) return;
+  if (fs::status(path, ignored).type() != fs::file_type::not_found) return;
   const bool relative = fs::path(path).is_relative();
   throw std::invalid_argument(
       fmt::format("{}: {}: no such file{}", option, path, relative ? " in " + fs::current_path(ignored).string() : ""));

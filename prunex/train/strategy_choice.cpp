@@ -213,6 +213,12 @@ std::string no_nodes(const TrainOptions& options) {
   return facts_of(options.strategy).one_node ? options.strategy + " takes all ranks for one node" : "";
 }
 
+std::string no_ranks_in_node(const TrainOptions& options) {
+  const auto& sizes = options.ranks_per_node;
+  const bool some = std::any_of(sizes.begin(), sizes.end(), [](int p) { return p > 1; });
+  return some ? "" : "a node has one rank by `ranks_per_node`";
+}
+
 bool pulls(const TrainOptions& options) {
   return facts_of(options.strategy).duals && options.consensus.penalty.kappa > 0;
 }

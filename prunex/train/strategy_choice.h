@@ -42,6 +42,8 @@ const StrategyFacts& facts_of(const std::string& strategy);
 
 /// Why its strategy knows no nodes; empty if it does.
 std::string no_nodes(const TrainOptions& options);
+/// Why no rank has another one in its node; empty if one has.
+std::string no_ranks_in_node(const TrainOptions& options);
 /// Whether it has duals and a pull towards z that is not 0.
 bool pulls(const TrainOptions& options);
 /// Whether these options make it take an outer step.

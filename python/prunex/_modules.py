@@ -84,8 +84,8 @@ def expect_exchangeable(model: nn.Module) -> None:
                              "memory: contiguous()")
 
 
-def expect_optimizer(optimizer: torch.optim.Optimizer, params: Iterable[Tensor]) -> set[int]:
-    """One that moves some of the parameters. Returns the ids of all that it moves."""
+def expect_optimizer(optimizer: torch.optim.Optimizer, params: Iterable[Tensor]) -> None:
+    """One that moves some of the parameters."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ValueError(f"`optimizer`: got a {type(optimizer).__name__}, wanted a torch.optim.Optimizer")
     if not hasattr(optimizer, "_optimizer_step_post_hooks"):
@@ -93,7 +93,6 @@ def expect_optimizer(optimizer: torch.optim.Optimizer, params: Iterable[Tensor])
     moved = {id(p) for group in optimizer.param_groups for p in group["params"]}
     if not any(id(p) in moved for p in params):
         raise ValueError("`optimizer`: it moves no parameter of the model")
-    return moved
 
 
 def each_of(optimizers: Optimizers) -> tuple[torch.optim.Optimizer, ...]:
@@ -108,10 +107,11 @@ def each_of(optimizers: Optimizers) -> tuple[torch.optim.Optimizer, ...]:
 def expect_trained(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], whole: bool) -> None:
     """whole: nothing that requires gradients is moved by others, which would not follow masks and cuts."""
     own = trained(model)
-    moved = {p for optimizer in optimizers for p in expect_optimizer(optimizer, own.values())}
-    if whole:
-        for optimizer in optimizers:
+    for optimizer in optimizers:
+        expect_optimizer(optimizer, own.values())
+        if whole:
             expect_followable(optimizer)
+    if whole:
         for name, module in model.named_modules():
             if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.sparse:
                 raise ValueError(f"`model`: {name or 'it'} has sparse gradients, which masks and pulls do not reach; "
@@ -120,7 +120,7 @@ def expect_trained(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
     times = collections.Counter(id(p) for group in groups for p in group["params"])
     if twice := [name for name, p in own.items() if times[id(p)] > 1]:
         raise ValueError(f"`optimizer`: several move {twice[0]}, wanted each parameter in one of them")
-    others = [name for name, p in own.items() if id(p) not in moved]
+    others = [name for name, p in own.items() if id(p) not in times]
     if whole and others:
         raise ValueError(f"`optimizer`: it does not move {others[0]}; with masks all that requires gradients is wanted "
                          "in it, or in several: [muon, adamw]")
@@ -292,9 +292,10 @@ def mixes_rows(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) ->
 def optimizer_state(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> dict[str, dict[str, Tensor]]:
     """Of the parameters that have one: kind of state -> name -> a tensor of the parameter's shape."""
     found: dict[str, dict[str, Tensor]] = {}
+    own = trained(model)
     for optimizer in optimizers:
         odd = kinds_of_others(optimizer)
-        for name, p in trained(model).items():
+        for name, p in own.items():
             for kind, value in optimizer.state.get(p, {}).items():
                 if kind not in odd and lies_beside(value, p):
                     found.setdefault(kind, {})[name] = value

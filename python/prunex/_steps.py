@@ -71,7 +71,8 @@ class CountedSteps:
     def _before(self, optimizer: torch.optim.Optimizer, arguments: tuple[Any, ...],
                 options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """A closure makes the gradients in step() itself: what changes them follows it."""
-        if any(frame is self._at_work.get(optimizer) for frame in _callers()):
+        at_work = self._at_work.get(optimizer)
+        if at_work is not None and any(frame is at_work for frame in _callers()):
             return None  # a class's step() calls that of its base, whose hooks are the same
         if (step := _step_that_calls()) is not None:
             self._at_work[optimizer] = step

@@ -11,7 +11,8 @@ from torch.nn.utils import prune as magnitude
 
 import prunex
 from prunex import _in_place
-from training import OPTIMIZERS, POOLED, Auxiliary, Mixing, OfTwo, Shuffled, batch, small_network, train_step
+from training import (OPTIMIZERS, POOLED, Auxiliary, ByParameter, Mixing, OfTwo, Shuffled, batch, small_network,
+                      train_step)
 
 X = batch(0, 0)[0]
 
@@ -227,23 +228,20 @@ def test_preconditioners_of_a_square_parameter_are_known_by_those_of_others():
     assert optimizer.state[net[2].weight]["factor"].shape == (4, 4)
 
 
-class OfLists(torch.optim.Optimizer):
+class OfLists(ByParameter):
     """Keeps matrices in lists, as SOAP and Shampoo do."""
 
     def __init__(self, params, counter=()):
-        super().__init__(params, {})
+        super().__init__(params)
         self.counter = counter
 
-    @torch.no_grad()
-    def step(self):
-        for p in self.param_groups[0]["params"]:
-            state = self.state[p]
-            if not state:
-                state.update(step=torch.zeros(self.counter), mean=torch.zeros_like(p),
-                             factors=[torch.eye(size) for size in p.shape] if p.dim() == 2 else [])
-            state["step"] += 1
-            state["mean"] += p.grad
-            p -= 0.01 * (state["factors"][0] @ p.grad @ state["factors"][1] if p.dim() == 2 else p.grad)
+    def move(self, p, state):
+        if not state:
+            state.update(step=torch.zeros(self.counter), mean=torch.zeros_like(p),
+                         factors=[torch.eye(size) for size in p.shape] if p.dim() == 2 else [])
+        state["step"] += 1
+        state["mean"] += p.grad
+        p -= 0.01 * (state["factors"][0] @ p.grad @ state["factors"][1] if p.dim() == 2 else p.grad)
 
 
 @pytest.mark.parametrize("counter", [(), (1,)])

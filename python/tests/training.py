@@ -74,32 +74,34 @@ def divided(params, first="sgd", last="adamw"):
     return InTurn([OPTIMIZERS[first](matrices), OPTIMIZERS[last](vectors)])
 
 
-class Mixing(torch.optim.Optimizer):
+class ByParameter(torch.optim.Optimizer):
+    """Moves each of its parameters by itself."""
+
+    def __init__(self, params):
+        super().__init__(params, {})
+
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            self.move(p, self.state[p])
+
+
+class Mixing(ByParameter):
     """A row's step has a part of the others' gradients, as Shampoo's."""
 
-    def __init__(self, params):
-        super().__init__(params, {})
-
-    @torch.no_grad()
-    def step(self):
-        for p in self.param_groups[0]["params"]:
-            if p not in self.state:
-                self.state[p]["factor"] = torch.eye(len(p)) + 0.1
-            p -= 0.02 * (self.state[p]["factor"] @ p.grad.reshape(len(p), -1)).view_as(p)
+    def move(self, p, state):
+        if not state:
+            state["factor"] = torch.eye(len(p)) + 0.1
+        p -= 0.02 * (state["factor"] @ p.grad.reshape(len(p), -1)).view_as(p)
 
 
-class OfTwo(torch.optim.Optimizer):
+class OfTwo(ByParameter):
     """Keeps its means in tensors of a kind of their own, as those with states of few bits do."""
 
-    def __init__(self, params):
-        super().__init__(params, {})
-
-    @torch.no_grad()
-    def step(self):
-        for p in self.param_groups[0]["params"]:
-            if p not in self.state:
-                self.state[p]["mean"] = TwoTensor(torch.zeros_like(p), torch.zeros_like(p))
-            p -= 0.02 * self.state[p]["mean"].a.mul_(0.9).add_(p.grad)
+    def move(self, p, state):
+        if not state:
+            state["mean"] = TwoTensor(torch.zeros_like(p), torch.zeros_like(p))
+        p -= 0.02 * state["mean"].a.mul_(0.9).add_(p.grad)
 
 
 OPTIMIZERS = {

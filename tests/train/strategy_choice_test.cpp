@@ -40,6 +40,15 @@ TrainOptions small_run_of(const std::string& strategy) {
   return options;
 }
 
+/// On the same images; a node of two ranks is one worker.
+TrainOptions small_run_of_workers(const std::string& strategy) {
+  TrainOptions options = small_run_of(strategy);
+  options.ranks_per_node = {2};
+  options.batch_size /= 2;
+  options.in_node = InNode::kGradients;
+  return options;
+}
+
 Summary run_in(TrainOptions options, const std::string& directory) {
   (options.resume.empty() ? options.run_dir : options.resume) = directory;
   return run_to_end(options);
@@ -289,16 +298,10 @@ TEST(Strategies, ResumeBitForBit) {
   runs.back().local_steps = 2;
   runs.back().overlap = 1;
   for (const auto* name : {"hsadmm", "scaffold"}) {
-    runs.push_back(small_run_of(name));
-    runs.back().ranks_per_node = {2};
-    runs.back().in_node = InNode::kGradients;
-    runs.back().batch_size /= 2;
+    runs.push_back(small_run_of_workers(name));
     runs.back().local_after = runs.back().strategy == "scaffold" ? 1 : 0;
   }
-  runs.push_back(small_run_of("diloco"));  // of workers, beside whose steps their exchanges travel
-  runs.back().ranks_per_node = {2};
-  runs.back().in_node = InNode::kGradients;
-  runs.back().batch_size /= 2;
+  runs.push_back(small_run_of_workers("diloco"));  // beside whose steps their exchanges travel
   runs.back().local_steps = 2;
   runs.back().overlap = 1;
   runs.back().exchange.payload = strategies::Payload::kInt4;
@@ -321,11 +324,10 @@ TEST(Strategies, ResumeBitForBit) {
 // A node of two ranks is a worker: it moves its gradients in every step, and nothing more leaves it.
 TEST(Strategies, NodesMayBeWorkersOfSeveralRanks) {
   const tests::Scratch scratch;
-  TrainOptions options = small_run_of("diloco");
-  options.ranks_per_node = {2};
-  options.batch_size /= 2;
+  TrainOptions options = small_run_of_workers("diloco");
   options.groups = "coupled-inner";
   options.exchange.payload = strategies::Payload::kInt4;
+  options.in_node = InNode::kWeights;
   const Summary apart = run_in(options, scratch / "apart");
   options.in_node = InNode::kGradients;
   const Summary worker = run_in(options, scratch / "worker");
@@ -343,10 +345,7 @@ TEST(Strategies, NodesMayBeWorkersOfSeveralRanks) {
 
 TEST(Strategies, ExchangesOfWorkersTravelBesideTheirSteps) {
   const tests::Scratch scratch;
-  TrainOptions options = small_run_of("diloco");
-  options.ranks_per_node = {2};
-  options.batch_size /= 2;
-  options.in_node = InNode::kGradients;
+  TrainOptions options = small_run_of_workers("diloco");
   options.local_steps = 2;
   const Summary waiting = run_in(options, scratch / "waiting");
   options.overlap = 1;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 #include <system_error>
 
@@ -43,37 +44,31 @@ int run_index(const DataCommand& command) {
   return 0;
 }
 
-bool is_folder(const fs::directory_entry& entry) {
-  return entry.is_directory();
+/// Whether there is such a folder, and in it another one that is not called so.
+bool has_folders(const fs::path& folder, const std::set<fs::path>& except = {}) {
+  std::error_code ignored;  // who lists it says what is wrong
+  return fs::is_directory(folder, ignored) &&
+         std::any_of(fs::directory_iterator(folder, ignored), fs::directory_iterator(),
+                     [&](const fs::directory_entry& entry) {
+                       return entry.is_directory() && !except.contains(entry.path().filename());
+                     });
 }
 
 /// A folder without folders in it is one of images that prunex predict reads, without labels.
 data::Listing listing_of(const std::string& images) {
   if (images.ends_with(".tar")) return data::list_shards(images, "IMAGES");
-  std::error_code ignored;  // who lists it says what is wrong
-  const bool is_flat = fs::is_directory(images, ignored) &&
-                       std::none_of(fs::directory_iterator(images, ignored), fs::directory_iterator(), is_folder);
-  if (is_flat) return {.classes = {}, .labels = {}, .images = data::list_images(images, "IMAGES")};
+  std::error_code ignored;
+  if (fs::is_directory(images, ignored) && !has_folders(images)) {
+    return {.classes = {}, .labels = {}, .images = data::list_images(images, "IMAGES")};
+  }
   return data::list_folder(images, {}, "IMAGES");
 }
 
 /// The folder; of one that `dataset` names, its parts: train and val have folders, and no class lies beside them.
 std::vector<std::string> parts_of(const std::string& images) {
-  std::error_code ignored;
-  std::vector<std::string> parts;
-  for (const char* name : {"train", "val"}) {
-    const fs::path part = fs::path(images) / name;
-    const bool has_folders = fs::is_directory(part, ignored) &&
-                             std::any_of(fs::directory_iterator(part, ignored), fs::directory_iterator(), is_folder);
-    if (!has_folders) return {images};
-    parts.push_back(part.string());
-  }
-  const auto is_class = [](const fs::directory_entry& entry) {
-    const auto name = entry.path().filename();
-    return entry.is_directory() && name != "train" && name != "val" && name != "test";
-  };
-  const bool has_classes = std::any_of(fs::directory_iterator(images, ignored), fs::directory_iterator(), is_class);
-  return has_classes ? std::vector{images} : parts;
+  const fs::path folder(images), train = folder / "train", val = folder / "val";
+  const bool is_set = has_folders(train) && has_folders(val) && !has_folders(folder, {"train", "val", "test"});
+  return is_set ? std::vector{train.string(), val.string()} : std::vector{images};
 }
 
 std::string of_classes(const data::Listing& listing) {

@@ -105,10 +105,7 @@ void describe_ranks(OptionList& list, TrainOptions& o) {
          [&o] { return may_have_nodes(o) || o.ranks_per_node.front() > 1 ? "" : "a single rank has no connections"; }});
   }
   list.find("no-shared-memory")->conditions.push_back({"several ranks in a node", [&o] {
-                                                         const auto& sizes = o.ranks_per_node;
-                                                         const bool some = std::any_of(sizes.begin(), sizes.end(),
-                                                                                       [](int p) { return p > 1; });
-                                                         return some ? "" : "a node has one rank by `ranks_per_node`";
+                                                         return no_ranks_in_node(o);
                                                        }});
   list.add("elastic", text::flag(o.elastic), "when a node is lost, the others go on without it")
       .resumable()

@@ -63,8 +63,7 @@ std::string no_overlap(const TrainOptions& o) {
 std::string no_worker_of_ranks(const TrainOptions& o) {
   if (facts_of(o.strategy).gradients) return o.strategy + " averages gradients over all ranks";
   if (const std::string why = no_nodes(o); !why.empty()) return why;
-  const bool several = std::any_of(o.ranks_per_node.begin(), o.ranks_per_node.end(), [](int p) { return p > 1; });
-  return several ? "" : "a node has one rank by `ranks_per_node`";
+  return no_ranks_in_node(o);
 }
 
 std::string needs_data(const std::string& importance) {
