@@ -9,6 +9,7 @@ initial weights. What prunex's `ddp` is held against in docs/results.md.
 """
 import argparse
 import math
+import os
 import sys
 
 import torch
@@ -44,8 +45,15 @@ def with_initial_weights(model):
     return model.to(memory_format=torch.channels_last)
 
 
-def train(model, images, labels, epochs, rate=0.2, warmup=1, weight_decay=5e-4, penalty=None, end_of_epoch=None):
-    """Linear warm-up over so many epochs, then cosine. `penalty(model)` adds to the gradients of every step."""
+def save(what, path):
+    torch.save(what, f"{path}.part")
+    os.replace(f"{path}.part", path)
+
+
+def train(model, images, labels, epochs, rate=0.2, warmup=1, weight_decay=5e-4, penalty=None, end_of_epoch=None,
+          checkpoint=None):
+    """Linear warm-up over so many epochs, then cosine. `penalty(model)` adds to the gradients of every step. With a file
+    `checkpoint`, which every epoch writes, it goes on where it was stopped."""
     steps = len(images) // BATCH
     rising, falling = warmup * steps, (epochs - warmup) * steps
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9, weight_decay=weight_decay)
@@ -54,8 +62,15 @@ def train(model, images, labels, epochs, rate=0.2, warmup=1, weight_decay=5e-4, 
         return (step + 1) / rising if step < rising else (1 + math.cos(math.pi * (step - rising) / falling)) / 2
 
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
+    state, begin = {"model": model, "optimizer": optimizer, "schedule": schedule}, 0
+    if checkpoint and os.path.exists(checkpoint):
+        saved = torch.load(checkpoint)
+        for name, part in state.items():
+            part.load_state_dict(saved[name])
+        torch.set_rng_state(saved["generator"])
+        begin = saved["epochs"]
     model.train()
-    for epoch in range(epochs):
+    for epoch in range(begin, epochs):
         for batch in torch.randperm(len(images))[: steps * BATCH].view(steps, BATCH).to(images.device):
             with torch.autocast(images.device.type, torch.bfloat16):
                 logits = model(augmented(images[batch]).contiguous(memory_format=torch.channels_last))
@@ -68,6 +83,9 @@ def train(model, images, labels, epochs, rate=0.2, warmup=1, weight_decay=5e-4, 
             schedule.step()
         if end_of_epoch:
             end_of_epoch()
+        if checkpoint:
+            parts = {name: part.state_dict() for name, part in state.items()}
+            save({"epochs": epoch + 1, "generator": torch.get_rng_state(), **parts}, checkpoint)
         print(f"epoch {epoch + 1}: loss {loss.item():.3f}", file=sys.stderr, flush=True)
 
 

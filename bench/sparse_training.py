@@ -14,7 +14,8 @@ has no penalty, fine-tunes for both. Torch-Pruning's penalties and cuts are call
 400 steps; prunex cuts in 100. bf16 arithmetic. Accuracies are of all test images, and none is chosen: the last model,
 with running averages there, with statistics estimated from training images here.
 
-OUTPUT/result.jsonl gets a line per run of one schedule; what is there is not repeated. --table prints means over seeds.
+OUTPUT/result.jsonl gets a line per run of one schedule; what is there is not repeated, and a run that was stopped goes
+on. --table prints means over seeds.
 """
 import argparse
 import json
@@ -30,7 +31,7 @@ from torch import nn
 from batches import read_cifar10
 from eager import make
 from kept import one_set
-from pytorch_accuracy import BATCH, accuracy, normalised, train
+from pytorch_accuracy import BATCH, accuracy, normalised, save, train
 
 SPEED_UP, SPARSE_RATE, FINETUNE_RATE = 2.11, 0.1, 0.05
 OF_PRUNEX = {  # how it scores: as Torch-Pruning's pruners below
@@ -100,10 +101,31 @@ def pruner_of(method, model, image):
                 **strength.get(method, {}))
 
 
-def of_torch_pruning(options, seed, method, weights):
+def cut_by_torch_pruning(options, method, weights, images, labels, test, checkpoint):
+    """What it measured, and the network that is left."""
     import torch_pruning as tp
     from safetensors.torch import load_file
 
+    model, image = make("resnet20"), images[:1]
+    missing, unknown = model.load_state_dict(load_file(weights), strict=False)
+    assert not unknown and all(name.endswith("num_batches_tracked") for name in missing), (missing, unknown)
+    model = model.to(options.device, memory_format=torch.channels_last)
+    result = {"loaded": accuracy(model, *test)}
+    pruner = pruner_of(method, model, image)
+    if method != "l1":
+        grows = method == "growing"  # by all its epochs: stopped, it begins anew
+        train(model, images, labels, options.epochs, SPARSE_RATE, warmup=0, weight_decay=0, penalty=pruner.regularize,
+              end_of_epoch=pruner.update_reg if grows else None, checkpoint=None if grows else checkpoint)
+    result["sparse"] = accuracy(model, *test)
+    whole, _ = tp.utils.count_ops_and_params(model, image)
+    while whole / tp.utils.count_ops_and_params(model, image)[0] < SPEED_UP and pruner.current_step < 400:
+        pruner.step()
+    result["cut"] = accuracy(model, *test)
+    result["macs"], result["parameters"] = tp.utils.count_ops_and_params(model, image)
+    return result, model
+
+
+def of_torch_pruning(options, seed, method, weights):
     warnings.filterwarnings("ignore")
     torch.manual_seed(seed)
     torch.set_num_threads(1)
@@ -112,23 +134,15 @@ def of_torch_pruning(options, seed, method, weights):
     images, labels = normalised(pixels[:count]).to(options.device), torch.from_numpy(labels[:count]).to(options.device)
     test_pixels, test_labels = read_cifar10(options.data_dir, ["test_batch.bin"])
     test = normalised(test_pixels).to(options.device), torch.from_numpy(test_labels).to(options.device)
-    model, image = make("resnet20"), images[:1]
-    missing, unknown = model.load_state_dict(load_file(weights), strict=False)
-    assert not unknown and all(name.endswith("num_batches_tracked") for name in missing), (missing, unknown)
-    model = model.to(options.device, memory_format=torch.channels_last)
-    result = {"loaded": accuracy(model, *test)}
-    pruner = pruner_of(method, model, image)
-    if method != "l1":
-        train(model, images, labels, options.epochs, SPARSE_RATE, warmup=0, weight_decay=0, penalty=pruner.regularize,
-              end_of_epoch=pruner.update_reg if method == "growing" else None)
-    result["sparse"] = accuracy(model, *test)
-    whole, _ = tp.utils.count_ops_and_params(model, image)
-    while whole / tp.utils.count_ops_and_params(model, image)[0] < SPEED_UP and pruner.current_step < 400:
-        pruner.step()
-    result["cut"] = accuracy(model, *test)
-    result["macs"], result["parameters"] = tp.utils.count_ops_and_params(model, image)
+    folder = folder_of(options, seed, f"torch-pruning-{method}")
+    os.makedirs(folder, exist_ok=True)
+    if not os.path.exists(f"{folder}/cut.pt"):
+        cut = cut_by_torch_pruning(options, method, weights, images, labels, test, f"{folder}/sparse.pt")
+        save((*cut, torch.get_rng_state()), f"{folder}/cut.pt")
+    result, model, generator = torch.load(f"{folder}/cut.pt", weights_only=False)
+    torch.set_rng_state(generator)
     epochs = options.epochs * (2 if method == "l1" else 1)
-    train(model, images, labels, epochs, FINETUNE_RATE, warmup=0)
+    train(model, images, labels, epochs, FINETUNE_RATE, warmup=0, checkpoint=f"{folder}/finetune.pt")
     return result | {"accuracy": accuracy(model, *test)}
 
 
