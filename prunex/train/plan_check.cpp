@@ -131,8 +131,15 @@ std::string doubt_about_length(const TrainOptions& options, const RunLength& len
 
 std::string doubt_about_cuts(const TrainOptions& options, const RunLength& length) {
   const auto& pruning = options.pruning;
-  const int64_t last = first_cut(options, length) + (pruning.steps - 1) * pruning.every;
-  if (pruning.target.empty() || last < length.exchanges) return "";
+  if (pruning.target.empty()) return "";
+  const int64_t first = first_cut(options, length), last = first + (pruning.steps - 1) * pruning.every;
+  const bool may_be_trained = !options.weights.empty() || options.model.ends_with(".pt2");
+  if (first == 0 && !may_be_trained) {
+    return fmt::format("`prune_to`: the first cut comes before {} is trained; wanted `epochs` above 0, `weights`, or a "
+                       "trained network's file as `model`",
+                       options.model);
+  }
+  if (last < length.exchanges) return "";
   return fmt::format("`prune_to`: the last cut comes at the end of the run, after {}: no training follows; {}",
                      count_of(length.exchanges), way_to_more_exchanges(options, length));
 }

@@ -189,6 +189,25 @@ TEST(PlanCheck, ACutToATargetAtTheEndIsDoubted) {
   EXPECT_THAT(check(), IsEmpty());
 }
 
+TEST(PlanCheck, ACutOfABuiltInNetworkThatNobodyHasTrainedIsDoubted) {
+  TrainOptions options;
+  options.groups = "none";
+  options.pruning.target = "macs=0.5";
+  options.model = "resnet20";
+  options.epochs = 0;
+  options.finetune.epochs = 10;
+  const auto check = [&] { return check_plan(options, run_length(options, 10'000), {}); };
+  EXPECT_THAT(check(), ElementsAre(StartsWith("`prune_to`: the first cut comes before resnet20 is trained")));
+  options.weights = "w.safetensors";
+  EXPECT_THAT(check(), IsEmpty());
+  options.weights = "";
+  options.model = "net.pt2";
+  EXPECT_THAT(check(), IsEmpty());
+  options.model = "resnet20";
+  options.epochs = 1;
+  EXPECT_THAT(check(), IsEmpty());
+}
+
 TEST(PlanCheck, RoundingThatLeavesNothingToPruneIsRefusedOrDoubted) {
   TrainOptions options = with_exchanges(16);
   const auto check = [&](double keep) { return check_plan(options, run_length(options, 10'000), groups(keep)); };

@@ -118,7 +118,7 @@ void describe_importance(text::OptionList& list, PruneCommand& command) {
                                   return compares ? "" : "without `global` or `isomorphic` groups are not compared";
                                 }}});
   list.add("importance-samples", number(command.importance_samples, text::at_least(1)),
-           "training images that gradients are taken of",
+           "training images that gradients and activations are of",
            {{"an importance that looks at images", [&command] {
                const auto criterion = prune::importance_named(command.importance).criterion;
                return prune::needs_evidence(criterion) ? "" : command.importance + " looks at no images";
