@@ -173,12 +173,14 @@ Cost cost_of(const Run& run) {
   const int64_t messages = summary.messages.between_nodes, flat = summary.messages.among_all;
   const auto direct = static_cast<double>(summary.messages.direct.value_or(0));
   const auto rings = static_cast<double>(messages + flat > 0 ? messages : summary.exchanges) - direct;
+  const bool all_own_parts = run.option("strategy") == "hsadmm_flat";  // which no ring carries
+  const auto flat_direct = static_cast<double>(summary.messages.flat_direct.value_or(all_own_parts ? flat : 0));
   return {.local = usual.local,
           .exchange = usual.work,
           .bytes = static_cast<double>(summary.inter_node_bytes),
           .messages = 2 * (std::max(0.0, rings) * static_cast<double>(run.nodes() - 1) +
-                           static_cast<double>(flat) * static_cast<double>(run.ranks() - 1)) +
-                      direct,
+                           (static_cast<double>(flat) - flat_direct) * static_cast<double>(run.ranks() - 1)) +
+                      direct + flat_direct,
           .overlap = summary.overlap};
 }
 

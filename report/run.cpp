@@ -272,12 +272,12 @@ void read_file(Run& run, const char* name, const std::function<void(std::istream
 Messages count_messages(const json& summary) {
   if (summary.contains("messages")) {
     return {whole(summary, "messages"), whole(summary, "flat_messages"), maybe_whole(summary, "direct_messages"),
-            maybe_whole(summary, "gathered_bytes")};
+            maybe_whole(summary, "flat_direct_messages"), maybe_whole(summary, "gathered_bytes")};
   }
   if (!summary.contains("traffic")) return {};
   const json traffic = part(summary, "traffic");
   return {sum_of(traffic, "count"), sum_of(traffic, "count", {}, {"flat"}), sum_of(traffic, "count", kDirect),
-          sum_of(traffic, "sent_bytes", {"all_gather"})};
+          sum_of(traffic, "count", kDirect, {"flat"}), sum_of(traffic, "sent_bytes", {"all_gather"})};
 }
 
 std::string Run::option(const std::string& key) const {

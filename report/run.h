@@ -72,6 +72,7 @@ struct Messages {
   /// Of those between nodes: from everyone to everyone, instead of round a ring. Nothing where older records do not
   /// say.
   std::optional<int64_t> direct;
+  std::optional<int64_t> flat_direct;     ///< of those among all; likewise
   std::optional<int64_t> gathered_bytes;  ///< sent by rank 0 so that all have what every rank has; likewise
 };
 

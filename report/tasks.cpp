@@ -246,14 +246,18 @@ std::optional<Interval> whisker(const Spread& spread) {
 std::vector<Point> over_seeds(const Variant& variant, const Curve& curve) {
   std::map<int64_t, std::pair<std::vector<double>, std::vector<double>>> by_exchange;
   const auto finished = variant.finished();
+  size_t curves = 0;
   for (const Run* run : finished.empty() ? variant.runs : finished) {
-    for (const auto& [exchange, x, y] : curve(*run)) {
+    const std::vector<Sample> samples = curve(*run);
+    if (!samples.empty()) ++curves;
+    for (const auto& [exchange, x, y] : samples) {
       by_exchange[exchange].first.push_back(x);
       by_exchange[exchange].second.push_back(y);
     }
   }
   std::vector<Point> points;
   for (const auto& [exchange, values] : by_exchange) {
+    if (!finished.empty() && values.first.size() < curves) continue;
     const Spread y = spread_of(values.second);
     points.push_back({spread_of(values.first).mean, y.mean, whisker(y)});
   }

@@ -10,14 +10,14 @@ cmake --build "$build" -j "${JOBS:-$(nproc)}" --target prunex_tool test_nccl tes
 
 # Of a program: neither torch's nor CUDA's, which come with Python there, nor the C library's.
 libraries_of() {
-  ldd "$1" | awk '$3 ~ "^/" { print $3 }' | grep -Ev '/(torch|nvidia)/|/(ld-linux|lib((c|m|dl|rt|util|pthread|gcc_s|stdc\+\+)\.so|(cu|nv|nccl|torch|c10|gomp-)))'
+  ldd "$1" | sed -n 's,.* => \(/.*\) (0x.*,\1,p' | grep -Ev '/(torch|nvidia)/|/(ld-linux|lib((c|m|dl|rt|util|pthread|gcc_s|stdc\+\+)\.so|(cu|nv|nccl|torch|c10|gomp-)))'
 }
 
 rm -rf "$kit"
 mkdir -p "$kit"/{bin,lib}
 cp "$build/prunex" "$build/test_nccl" "$build/test_gpu" "$kit/bin"
 for program in "$kit"/bin/*; do
-  libraries_of "$program" | xargs -r cp -uL -t "$kit/lib"
+  libraries_of "$program" | xargs -r -d '\n' cp -uL -t "$kit/lib"
   strip --strip-unneeded "$program"
 done
 cp bench/gpu_kit.py "$kit/run"

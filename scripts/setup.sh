@@ -86,7 +86,7 @@ install_test_packages() {
     return 0
   fi
   say "missing packages of tests: ${missing[*]}"
-  as_root apt-get update -q -o Acquire::Retries=5
+  as_root apt-get update -q -o Acquire::Retries=5 || say "the lists of packages could not be refreshed"
   apt_install "${missing[@]}" && return
   for package in "${missing[@]}"; do
     apt_install "$package" || say "$package cannot be installed; tests that use it are skipped"

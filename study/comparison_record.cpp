@@ -67,6 +67,7 @@ ordered_json read_summary(const std::string& directory) {
   summary["messages"] = messages.between_nodes;
   summary["flat_messages"] = messages.among_all;
   if (messages.direct) summary["direct_messages"] = *messages.direct;
+  if (messages.flat_direct) summary["flat_direct_messages"] = *messages.flat_direct;
   if (messages.gathered_bytes) summary["gathered_bytes"] = *messages.gathered_bytes;
   return summary;
 }
@@ -109,6 +110,12 @@ ordered_json preset_json(const Job& job) {
     if (!option.given && value != option.usual) set[option.name] = text::toml_of(value);
   }
   return set;
+}
+
+/// Whether the entry's run was asked for as the job is, by options and by what its preset set.
+bool is_of(const ordered_json& entry, const Job& job) {
+  if (entry.at("options") != options_json(job)) return false;
+  return !entry.contains("preset_options") || entry["preset_options"] == preset_json(job);
 }
 
 }  // namespace
@@ -195,7 +202,7 @@ const ordered_json* ComparisonRecord::find(const Job& job) const {
 
 JobState ComparisonRecord::state_of(const Job& job) const {
   const auto* entry = find(job);
-  if (entry == nullptr || entry->at("options") != options_json(job)) return JobState::kWaiting;
+  if (entry == nullptr || !is_of(*entry, job)) return JobState::kWaiting;
   if (entry->value("state", "") == "done" || read_summary(path_of(job)).is_object()) return JobState::kDone;
   return entry->value("state", "") == "failed" ? JobState::kFailed : JobState::kWaiting;
 }
@@ -203,7 +210,7 @@ JobState ComparisonRecord::state_of(const Job& job) const {
 bool ComparisonRecord::is_stale(const Job& job) const {
   const auto* entry = find(job);
   if (entry == nullptr) return !is_forgotten(job.name) && fs::exists(path_of(job));
-  return entry->at("options") != options_json(job) && (entry->value("state", "") == "done" || fs::exists(path_of(job)));
+  return !is_of(*entry, job) && (entry->value("state", "") == "done" || fs::exists(path_of(job)));
 }
 
 ordered_json ComparisonRecord::summary_of(const Job& job) const {

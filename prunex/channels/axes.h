@@ -44,7 +44,7 @@ enum class Mark : uint8_t {
   kJoined = 4,  ///< values meet in it otherwise than as factors: residual streams
 };
 
-/// Union by size with path halving: near-linear in the number of units and ties.
+/// Union by size: a find takes at most the logarithm of the number of units in steps.
 class Units {
  public:
   /// `count` new units, each a set of its own; returns the first.

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "prunex/channels/operations.h"
+#include "prunex/program/operations.h"
 #include "prunex/program/program.h"
 
 namespace prunex::channels {
@@ -68,6 +69,52 @@ void reshape_instead_of_view(Node& node) {
   for (Argument& argument : node.arguments) {
     if (argument.name == "size") argument.name = "shape";
   }
+}
+
+/// Whether an axis of what the node takes or gives has one position left.
+bool leaves_one(const Node& node, const Graph& small, const Graph& whole) {
+  const auto is_narrow = [&](ValueId value) {
+    const Shape &left = small.values[value].shape, &before = whole.values[value].shape;
+    for (size_t axis = 0; axis < left.size(); ++axis) {
+      if (left[axis].factor == 1 && before[axis].factor > 1) return true;
+    }
+    return false;
+  };
+  return is_narrow(node.tensor("self")) || is_narrow(node.outputs[0]);
+}
+
+/// What is written in place into a copy must not reach what it is a copy of. Where an axis has one position left, the
+/// order of axes may be no other any more, and a reshape that copied would show its source.
+void keep_copies(Graph& small, const Graph& whole) {
+  const auto may_show = [&](const Node& node) {
+    const bool may_copy = program::operation_of(node.target).may_copy && node.tensor("self") != kNoValue;
+    return may_copy && node.outputs[0] != kNoValue && leaves_one(node, small, whole);
+  };
+  const auto& nodes = small.nodes;
+  if (std::none_of(nodes.begin(), nodes.end(), [](const Node& node) { return node.is_in_place(); })) return;
+  if (std::none_of(nodes.begin(), nodes.end(), may_show)) return;
+  const auto before = program::values_of_zeros(whole), after = program::values_of_zeros(small);
+  const auto shows = [](const std::vector<at::Tensor>& values, ValueId value, ValueId other) {
+    return value != kNoValue && values[value].defined() && values[other].defined() &&
+           values[value].is_alias_of(values[other]);
+  };
+  std::vector<Node> result;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    result.push_back(nodes[i]);
+    if (!may_show(nodes[i])) continue;
+    const ValueId source = nodes[i].tensor("self"), copy = nodes[i].outputs[0];
+    const auto writes = [&](const Node& node) { return node.is_in_place() && shows(after, node.tensor("self"), copy); };
+    const bool is_written = std::any_of(nodes.begin() + static_cast<std::ptrdiff_t>(i), nodes.end(), writes);
+    if (!is_written || shows(before, copy, source) || !shows(after, copy, source)) continue;
+    const auto view = static_cast<ValueId>(small.values.size());
+    small.values.push_back(small.values[copy]);
+    small.values[view].name += "_view";
+    result.back().outputs[0] = view;
+    result.push_back({.target = "aten::clone",
+                      .arguments = {{.name = "self", .kind = program::Argument::Kind::kValue, .values = {view}}},
+                      .outputs = {copy}});
+  }
+  small.nodes = std::move(result);
 }
 
 void rewrite_numbers(Node& node, const Remains& remains) {
@@ -152,6 +199,7 @@ Graph cut_graph(const Analysis& analysis, const Cut& cut) {
   if (std::any_of(small.nodes.begin(), small.nodes.end(), copies)) {
     std::for_each(small.nodes.begin(), small.nodes.end(), reshape_instead_of_view);
   }
+  keep_copies(small, analysis.graph());
   return small;
 }
 

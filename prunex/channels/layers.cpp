@@ -175,6 +175,7 @@ void linear_rule(Axes& axes, const Node& node) {
   const ValueId input = node.tensor("input"), weight = node.tensor("weight"), bias = node.tensor("bias");
   const ValueId output = node.outputs[0];
   const int64_t last = axes.rank(input) - 1;
+  if (axes.rank(weight) != 2) return axes.freeze_inputs(node, "with a vector has no rule");
   for (int64_t axis = 0; axis < last; ++axis) axes.set(output, axis, axes.labels(input, axis));
   expect_zeros(axes, axes.tie(axes.labels(input, last), weight, 1), input, weight);
   const Labels rows = axes.made(weight, 0);

@@ -179,7 +179,9 @@ void reorder_rule(Axes& axes, const Node& node) {
 }
 
 void cat_rule(Axes& axes, const Node& node) {
-  const std::vector<ValueId> values = tensor_inputs(axes.graph(), node);
+  std::vector<ValueId> values = tensor_inputs(axes.graph(), node);
+  const auto is_nothing = [&](ValueId value) { return axes.rank(value) != axes.rank(node.outputs[0]); };
+  std::erase_if(values, is_nothing);  // tensors of shape [0], which join anything
   const int64_t joined = axis_of(axes, node, values.at(0));
   for (int64_t axis = 0; axis < axes.rank(values.at(0)); ++axis) {
     Labels labels = axis == joined ? join(axes, values, axis) : axes.labels(values.at(0), axis);
@@ -296,6 +298,8 @@ void repeat_interleave_rule(Axes& axes, const Node& node) {
   const ValueId input = node.tensor("self"), output = node.outputs[0];
   const int64_t axis = axis_of(axes, node, input);
   if (axes.rank(output) != axes.rank(input)) return axes.freeze_inputs(node, "of all axes has no rule");
+  const Argument* size = node.find("output_size");
+  if (size != nullptr && !size->literal.isNone()) return axes.freeze_inputs(node, "to a given size has no rule");
   pass(axes, input, output, axis);
   const Labels labels = axes.labels(input, axis);
   if (labels != nullptr) axes.set(output, axis, spread(labels, axes.extent(output, axis).factor));

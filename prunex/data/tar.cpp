@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <stdexcept>
+#include <string_view>
 
 #include "prunex/data/decode.h"
 #include "prunex/data/encoded_images.h"
@@ -26,6 +27,10 @@ struct Header {
     return std::string(block.c_str() + at, ::strnlen(block.c_str() + at, size));
   }
   char type() const { return block[156]; }
+  bool is_file() const { return type() == '0' || type() == '\0' || type() == '7'; }
+  bool is_link() const { return type() == '1' || type() == '2'; }
+  /// Folders, labels, and what says more of other members.
+  bool is_beside_files() const { return std::string_view("5VgK").find(type()) != std::string_view::npos; }
   bool is_end() const {
     return std::all_of(block.begin(), block.end(), [](char c) { return c == 0; });
   }
@@ -143,9 +148,15 @@ class TarReader {
         throw wrong("a member of more than 8 GiB, or of a size in a pax header");
     } else {
       if (size > size_ - begin) throw wrong("the tar file is cut short");
-      const bool is_file = header.type() == '0' || header.type() == '\0' || header.type() == '7';
-      if (is_file) all.push_back({name_.empty() ? header.name() : name_, begin, size});
-      name_.clear();
+      const std::string name = name_.empty() ? header.name() : name_;
+      if (header.is_file()) {
+        all.push_back({name, begin, size});
+      } else if (!header.is_beside_files()) {
+        const char* what = header.is_link() ? "a link, of whose file tar --dereference --hard-dereference makes a copy"
+                                            : "neither a file nor a folder";
+        throw wrong(fmt::format("'{}' is {}", name, what));
+      }
+      if (header.type() != 'g' && header.type() != 'K') name_.clear();
     }
     at_ = begin + (size + kBlock - 1) / kBlock * kBlock;
     if (at_ > size_) at_ = size_;  // the last member without its padding

@@ -3,15 +3,19 @@
 #include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <random>
 #include <regex>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -27,8 +31,32 @@ namespace fs = std::filesystem;
 bool is_stream(const std::string& path) {
   std::error_code ignored;
   const auto status = fs::status(path, ignored);
-  const bool named_by_number = path.starts_with("/dev/std") || path.starts_with("/dev/fd/");
-  return named_by_number || (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status));
+  return fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status);
+}
+
+/// The open descriptor that a path stands for; nothing if it is another path.
+std::optional<int> descriptor_named(const std::string& path) {
+  constexpr std::string_view kByNumber = "/dev/fd/";
+  if (path == "/dev/stdin") return STDIN_FILENO;
+  if (path == "/dev/stdout") return STDOUT_FILENO;
+  if (path == "/dev/stderr") return STDERR_FILENO;
+  int number = 0;
+  const char* end = path.data() + path.size();
+  if (!path.starts_with(kByNumber)) return std::nullopt;
+  const auto read = std::from_chars(path.data() + kByNumber.size(), end, number);
+  return read.ec == std::errc() && read.ptr == end ? std::optional(number) : std::nullopt;
+}
+
+/// To write where it is: opened anew, a file that it leads to would be written from its beginning.
+int share_of(int descriptor) {
+  std::fflush(nullptr);
+  return ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+}
+
+/// The permissions of a file that is replaced stay what they are, as far as `mode` allows.
+void keep_permissions(int descriptor, const std::string& target, unsigned mode) {
+  struct stat there {};
+  if (::stat(target.c_str(), &there) == 0) ::fchmod(descriptor, there.st_mode & mode);
 }
 
 // A link may lead to a file that is not there yet.
@@ -63,7 +91,9 @@ void sync_folder_of(const std::string& path) {
 }  // namespace
 
 AtomicFile::AtomicFile(std::string path, unsigned mode) : path_(std::move(path)) {
-  if (is_stream(path_)) {
+  if (const auto named = descriptor_named(path_)) {
+    descriptor_ = share_of(*named);
+  } else if (is_stream(path_)) {
     descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   } else {
     target_ = follow_links(path_);
@@ -71,6 +101,7 @@ AtomicFile::AtomicFile(std::string path, unsigned mode) : path_(std::move(path))
       temporary_ = temporary_name(target_);
       descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     } while (descriptor_ < 0 && errno == EEXIST);
+    if (descriptor_ >= 0) keep_permissions(descriptor_, target_, mode);
   }
   if (descriptor_ >= 0) return;
   temporary_.clear();

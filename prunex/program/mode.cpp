@@ -18,7 +18,7 @@ bool is_flag(const std::string& argument) {
 
 // Normalisation without running statistics uses those of the batch in both modes.
 bool normalises_by_batch_only(const Node& node) {
-  if (operation_of(node.target).in_eval != InEval::kNormalizes) return false;
+  if (!may_keep_statistics(node)) return false;
   const auto* mean = node.find("running_mean");
   return !mean || mean->kind != Argument::Kind::kValue;
 }
@@ -50,7 +50,7 @@ void set_padding(const Graph& graph, Node& node) {
 
 void set_flags(Node& node, Mode mode) {
   if (normalises_by_batch_only(node)) return;
-  if (mode == Mode::kTrain && node.target == "aten::batch_norm") node.set("momentum", momentum_of(node));
+  if (mode == Mode::kTrain && may_keep_statistics(node)) node.set("momentum", momentum_of(node));
   for (auto& argument : node.arguments) {
     if (is_flag(argument.name) && argument.literal.isBool()) argument.literal = mode == Mode::kTrain;
     if (argument.name == "dropout_p" && mode == Mode::kEval) argument.literal = 0.0;
@@ -208,8 +208,12 @@ class EvalForm {
 
 }  // namespace
 
-double momentum_of(const Node& batch_norm) {
-  const auto* given = batch_norm.find("momentum");
+bool may_keep_statistics(const Node& node) {
+  return operation_of(node.target).in_eval == InEval::kNormalizes;
+}
+
+double momentum_of(const Node& norm) {
+  const auto* given = norm.find("momentum");
   const double momentum = given && given->literal.isScalar() ? given->literal.toScalar().toDouble() : 0;
   return momentum > 0 ? momentum : 1;
 }

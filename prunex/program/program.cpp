@@ -312,7 +312,7 @@ void Graph::expect_batch(const std::string& option, int64_t images) const {
 }
 
 int64_t Graph::images() const {
-  if (inputs.empty() || values.at(inputs[0]).shape.empty()) return 1;
+  if (inputs.empty() || values.at(inputs[0]).shape.size() < 2) return 1;  // features alone are of one image
   const Extent& batch = values[inputs[0]].shape[0];
   return batch.per_image ? 1 : std::max<int64_t>(1, batch.factor);
 }

@@ -127,9 +127,12 @@ enum class Mode { kTrain, kEval };
 /// without running statistics keeps its flag. Ids of values stay; some values of the result are then in no node.
 Graph in_mode(const Graph& graph, Mode mode);
 
+/// Batch norm or instance norm, which have running statistics if their node says where.
+bool may_keep_statistics(const Node& node);
+
 /// The share of the running statistics that a batch replaces in training: 1 where the file says 0, which is what an
 /// export in eval mode makes of None.
-double momentum_of(const Node& batch_norm);
+double momentum_of(const Node& norm);
 
 /// An executable graph: const and re-entrant, so ranks can be threads. Copies share the graph.
 class Program {
@@ -166,9 +169,14 @@ Weights zero_weights(const Graph& graph);
 /// torch.export 2.11 records an axis too many for the last states of recurrent layers, and for all that follows.
 bool records_wrong_shapes(const Graph& graph);
 
-/// Records the shapes of all computed values as two runs in eval mode have them, on 2 and 3 images of zeros. Throws
+/// Records the shapes of all computed values as two runs in eval mode have them, on 2 and 3 images of zeros, or as
+/// many more as the export wants. Throws
 /// std::invalid_argument for a size that is neither fixed nor a multiple of the batch.
 Graph with_measured_shapes(Graph graph, const Weights& weights);
+
+/// What the eval form makes of two images and weights of zeros (or of as many more as the export wants), by value;
+/// undefined where nothing computes it.
+std::vector<at::Tensor> values_of_zeros(const Graph& graph);
 
 /// Runs the program in eval mode on two images of zeros, with weights of zeros: every value that something uses must
 /// come out in its recorded shape. Throws c10::Error that names the value.

@@ -11,7 +11,7 @@
 namespace prunex::program {
 namespace {
 
-constexpr int64_t kFewImages = 2, kMoreImages = 3;
+constexpr int64_t kFewImages = 2;
 
 at::Tensor zeros_like(const Value& value, int64_t images) {
   return at::zeros(sizes_of(value.shape, images), value.dtype);
@@ -39,11 +39,16 @@ std::vector<at::Tensor> trace(const Graph& graph, Weights weights, int64_t image
   return by_value;
 }
 
-Extent extent_of(const std::string& name, int64_t few, int64_t more) {
-  if (few == more) return {few, false};
-  if (few * kMoreImages == more * kFewImages) return {few / kFewImages, true};
-  throw std::invalid_argument(
-      fmt::format("value '{}' has {} positions for {} images and {} for {}", name, few, kFewImages, more, kMoreImages));
+/// Positions of an axis for so many images.
+struct Measured {
+  int64_t images = 0, positions = 0;
+};
+
+Extent extent_of(const std::string& name, const Measured& few, const Measured& more) {
+  if (few.positions == more.positions) return {few.positions, false};
+  if (few.positions * more.images == more.positions * few.images) return {few.positions / few.images, true};
+  throw std::invalid_argument(fmt::format("value '{}' has {} positions for {} images and {} for {}", name,
+                                          few.positions, few.images, more.positions, more.images));
 }
 
 /// What nodes or the user take.
@@ -80,28 +85,35 @@ bool records_wrong_shapes(const Graph& graph) {
 
 Graph with_measured_shapes(Graph graph, const Weights& weights) {
   const auto all = [](ValueId) { return true; };
-  const auto few = trace(graph, weights, kFewImages, all), more = trace(graph, weights, kMoreImages, all);
+  const int64_t few_images = graph.batch_of(kFewImages), more_images = graph.batch_of(few_images + 1);
+  const auto few = trace(graph, weights, few_images, all), more = trace(graph, weights, more_images, all);
   for (size_t id = 0; id < graph.values.size(); ++id) {
     if (!few[id].defined()) continue;
     Value& value = graph.values[id];
     value.shape.clear();
     for (int64_t axis = 0; axis < few[id].dim(); ++axis) {
-      value.shape.push_back(extent_of(value.name, few[id].size(axis), more[id].size(axis)));
+      value.shape.push_back(
+          extent_of(value.name, {few_images, few[id].size(axis)}, {more_images, more[id].size(axis)}));
     }
   }
   return graph;
 }
 
+std::vector<at::Tensor> values_of_zeros(const Graph& graph) {
+  const auto all = [](ValueId) { return true; };
+  return trace(graph, zero_weights(graph), graph.batch_of(kFewImages), all);
+}
+
 void check_shapes(const Program& program) {
   const Graph& graph = program.graph();
+  const int64_t images = graph.batch_of(kFewImages);
   const auto used = used_values(in_mode(graph, Mode::kEval));
-  const auto results =
-      trace(graph, zero_weights(graph), kFewImages, [&](ValueId value) { return used.contains(value); });
+  const auto results = trace(graph, zero_weights(graph), images, [&](ValueId value) { return used.contains(value); });
   for (size_t id = 0; id < results.size(); ++id) {
     const Value& value = graph.values[id];
     // torch.export records the states of recurrent layers with an axis too many, and what is made of them.
     if (!results[id].defined() || results[id].dim() != static_cast<int64_t>(value.shape.size())) continue;
-    const auto wanted = sizes_of(value.shape, kFewImages);
+    const auto wanted = sizes_of(value.shape, images);
     TORCH_CHECK(results[id].sizes() == at::IntArrayRef(wanted), "[program] value '", value.name, "' is ",
                 results[id].sizes(), ", wanted ", at::IntArrayRef(wanted));
   }

@@ -199,8 +199,10 @@ Ranking Planner::rank(const Problem& problem, bool limited) const {
       if (!mask[unit]) continue;
       const double score = problem.scores[group][unit];
       if (std::isnan(score)) {
-        throw std::invalid_argument(fmt::format("the score of unit {} of {} is not a number: nor may its weights be",
-                                                unit, groups_[group].name));
+        throw std::invalid_argument(
+            fmt::format("the score of unit {} of {} is not a number: its weights are none, or their "
+                        "squares too large",
+                        unit, groups_[group].name));
       }
       scope.order.push_back({score, group, unit});
     }

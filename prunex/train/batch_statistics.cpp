@@ -20,11 +20,11 @@ constexpr int64_t kCalibrationImages = 1024, kCalibrationBatch = 128;
 constexpr uint64_t kCalibrationSeed = 1;
 
 /// running statistic -> the share that a batch has in it after one pass: 1 - (1 - m1)(1 - m2) … of the momenta of all
-/// batch norms that update it.
+/// norms that update it.
 std::map<std::string, double> shares_of_batch(const program::Graph& graph) {
   std::map<std::string, double> shares;
   for (const auto& node : graph.nodes) {
-    if (node.target != "aten::batch_norm") continue;
+    if (!program::may_keep_statistics(node)) continue;
     for (const char* statistic : {"running_mean", "running_var"}) {
       const program::ValueId value = node.tensor(statistic);
       if (value == program::kNoValue) continue;

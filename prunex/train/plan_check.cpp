@@ -135,9 +135,10 @@ std::string doubt_about_cuts(const TrainOptions& options, const RunLength& lengt
   const int64_t first = first_cut(options, length), last = first + (pruning.steps - 1) * pruning.every;
   const bool may_be_trained = !options.weights.empty() || options.model.ends_with(".pt2");
   if (first == 0 && !may_be_trained) {
-    return fmt::format("`prune_to`: the first cut comes before {} is trained; wanted `epochs` above 0, `weights`, or a "
-                       "trained network's file as `model`",
-                       options.model);
+    return fmt::format(
+        "`prune_to`: the first cut comes before {} is trained; wanted `epochs` above 0, `weights`, or a "
+        "trained network's file as `model`",
+        options.model);
   }
   if (last < length.exchanges) return "";
   return fmt::format("`prune_to`: the last cut comes at the end of the run, after {}: no training follows; {}",

@@ -51,12 +51,11 @@ void end_with_an_exchange(Phase& phase, const TrainOptions& options) {
   phase.steps += options.overlap;
 }
 
-/// Of a phase that was asked for.
-int64_t steps_of_phase(const char* option, double epochs, const RunLength& length) {
-  const int64_t steps = steps_of(option, epochs, length);
-  if (epochs == 0 || steps > 0) return steps;
-  throw std::invalid_argument(fmt::format("{}: got {}, which is less than half a step; wanted {:.3g} or more", option,
-                                          epochs, 1 / static_cast<double>(length.steps_per_epoch)));
+int64_t rounded_steps_of(const char* option, double epochs, const RunLength& length) {
+  const double steps = epochs * static_cast<double>(length.steps_per_epoch);
+  if (steps <= most_steps(length)) return std::llround(steps);
+  throw std::invalid_argument(fmt::format("{}: got {}, wanted at most {:.3g}", option, epochs,
+                                          most_steps(length) / static_cast<double>(length.steps_per_epoch)));
 }
 
 /// The phases that have steps, one after the other.
@@ -65,8 +64,8 @@ std::vector<Phase> phases_of(const TrainOptions& options, const RunLength& lengt
   const OptimizerOptions usual = optimizer_of(options);
   const int64_t warmup =
       options.warmup_steps > 0 ? options.warmup_steps : steps_of("`warmup_epochs`", options.warmup_epochs, length);
-  const int64_t training =
-      options.exchanges > 0 ? steps_of_exchanges(options, length) : steps_of("`epochs`", options.epochs, length);
+  const int64_t training = options.exchanges > 0 ? steps_of_exchanges(options, length)
+                                                 : rounded_steps_of("`epochs`", options.epochs, length);
   std::vector<Phase> all{{.name = "train",
                           .steps = training,
                           .learning_rate = usual.learning_rate,
@@ -76,13 +75,13 @@ std::vector<Phase> phases_of(const TrainOptions& options, const RunLength& lengt
                           .milestones = milestones_of(options, length),
                           .milestone_factor = options.milestone_factor},
                          {.name = "sparse",
-                          .steps = steps_of_phase("`sparse_epochs`", sparse.epochs, length),
+                          .steps = steps_of("`sparse_epochs`", sparse.epochs, length),
                           .learning_rate = sparse.learning_rate.value_or(usual.learning_rate),
                           .rate_option = sparse.learning_rate ? "`sparse_lr`" : "`lr`",
                           .schedule = sparse.schedule.value_or(schedule_after(options)),
                           .weight_decay = sparse.weight_decay},
                          {.name = "finetune",
-                          .steps = steps_of_phase("`finetune_epochs`", options.finetune.epochs, length),
+                          .steps = steps_of("`finetune_epochs`", options.finetune.epochs, length),
                           .learning_rate = options.finetune.learning_rate.value_or(usual.learning_rate),
                           .rate_option = options.finetune.learning_rate ? "`finetune_lr`" : "`lr`",
                           .schedule = options.finetune.schedule.value_or(schedule_after(options)),
@@ -112,10 +111,10 @@ void set_exchanges(RunLength& length, const TrainOptions& options) {
 }  // namespace
 
 int64_t steps_of(const char* option, double epochs, const RunLength& length) {
-  const double steps = epochs * static_cast<double>(length.steps_per_epoch);
-  if (steps <= most_steps(length)) return std::llround(steps);
-  throw std::invalid_argument(fmt::format("{}: got {}, wanted at most {:.3g}", option, epochs,
-                                          most_steps(length) / static_cast<double>(length.steps_per_epoch)));
+  const int64_t steps = rounded_steps_of(option, epochs, length);
+  if (epochs == 0 || steps > 0) return steps;
+  throw std::invalid_argument(fmt::format("{}: got {}, which is less than half a step; wanted {:.3g} or more", option,
+                                          epochs, 1 / static_cast<double>(length.steps_per_epoch)));
 }
 
 const Phase& RunLength::phase_of(int64_t step) const {

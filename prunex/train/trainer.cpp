@@ -318,8 +318,8 @@ bool RankTrainer::changes_gradients() const {
 /// Whether the rest of the run changes weights alone.
 bool RankTrainer::may_end_early(const strategies::Exchange& exchange, const Phase& phase) const {
   const bool has_cuts_left = pruning_.plan().schedule && !pruning_.is_over(exchange);
-  const bool has_final_share = pruning_.masks_are_final(exchange) || options_.keep_ramp == sparsity::KeepRamp::kHard ||
-                               exchange.index >= length_.prune_end;
+  const bool ramp_is_over = options_.keep_ramp == sparsity::KeepRamp::kHard || exchange.index >= length_.prune_end;
+  const bool has_final_share = pruning_.masks_are_final(exchange) || (ramp_is_over && options_.ema == 0);
   return !has_cuts_left && has_final_share && phase.end() == length_.steps;
 }
 

@@ -123,6 +123,25 @@ TEST(CutGraph, ShufflesOfChannelsLoseEqualPositions) {
   expect_exact(model);
 }
 
+/// With one channel left per half a shuffle changes no order, and its reshape would show what it copied before.
+TEST(CutGraph, CopiesThatAreWrittenToStayCopies) {
+  Builder net(0);
+  const ValueId y = net.conv2d("a", net.input("x", {2, 8, 8}), {.out = 8});
+  const Shape apart{{1, true}, {2}, {4}, {8}, {8}}, crossed{{1, true}, {4}, {2}, {8}, {8}}, flat = net.shape(y);
+  ValueId z =
+      net.call("aten::view", {Builder::tensor("self", y), Builder::literal("size", Ints{-1, 2, 4, 8, 8})}, apart);
+  z = net.call("aten::transpose.int",
+               {Builder::tensor("self", z), Builder::literal("dim0", 1), Builder::literal("dim1", 2)}, crossed);
+  z = net.call("aten::reshape", {Builder::tensor("self", z), Builder::literal("shape", Ints{-1, 8, 8, 8})}, flat);
+  z = net.conv2d("b", net.relu_(z), {.out = 4});
+  const Model model = classify(net, net.add(z, net.conv2d("c", y, {.out = 4})));
+  expect_exact(model);
+  const Graph& graph = model.program.graph();
+  EXPECT_EQ(find_node(cut_graph(graph, remove(model, "a", {0, 1, 2})), "aten::clone").outputs,
+            find_node(graph, "aten::reshape").outputs);
+  EXPECT_EQ(cut_graph(graph, remove(model, "a", {0, 1})).nodes.size(), graph.nodes.size());
+}
+
 TEST(CutGraph, RewritesTheRangesOfSlices) {
   Builder net(0);
   const ValueId x = net.conv2d("a", net.input("x", {2, 8, 8}), {.out = 8});

@@ -185,6 +185,20 @@ TEST(Groups, AnOperationWithoutARuleFreezesWhatItTouchesAndIsNamed) {
   EXPECT_LT(error(model), 1e-5);
 }
 
+/// The size counts what a cut changes.
+TEST(Groups, ARepetitionToAGivenSizeIsNotCut) {
+  Builder net(0);
+  ValueId x = net.conv2d("a", net.input("x", {2, 8, 8}), {.out = 4});
+  x = net.call("aten::repeat_interleave.self_int",
+               {Builder::tensor("self", x), Builder::literal("repeats", 2), Builder::literal("dim", 1),
+                Builder::literal("output_size", 8)},
+               {{1, true}, {8}, {8}, {8}});
+  Model model = classify(net, x);
+  const auto groups = Analysis(model.program.graph()).groups();
+  EXPECT_THAT(find_group(groups, "a").reason, HasSubstr("to a given size has no rule"));
+  EXPECT_LT(error(model), 1e-5);
+}
+
 TEST(Groups, TheResultOfAnOperationWithoutARuleFreezesWhatItMeets) {
   Builder net(0);
   const ValueId x = net.conv2d("a", net.input("x", {2, 8, 8}), {.out = 4}), y = net.conv2d("b", x, {.out = 4});

@@ -149,6 +149,27 @@ rates = [0.05, 1e-9]
   EXPECT_EQ(written.at("runs").at(0).at("options").at("lr"), rate);
 }
 
+/// At 1e30 the loss is no number after a step.
+TEST(Compare, APilotThatDivergesIsNoFailureWhereAnotherHasChosen) {
+  const Scratch scratch;
+  write(scratch / "c.toml", kCommon + R"(
+[pilot]
+validation = 40
+exchanges = 2
+[[run]]
+name = "tuned"
+exchanges = 3
+rates = [0.05, 1e30]
+)");
+  const auto first = compare(scratch);
+  EXPECT_EQ(first.status, 0) << first.errors;
+  EXPECT_THAT(first.errors, HasSubstr("failed: "));
+  EXPECT_EQ(record(scratch).at("runs").at(0).at("options").at("lr"), "0.05");
+  const auto second = compare(scratch);
+  EXPECT_EQ(second.status, 0) << second.errors;
+  EXPECT_THAT(second.errors, testing::Not(HasSubstr("failed: ")));  // nor is it tried again
+}
+
 TEST(Compare, TimesTheFirstSeedOfEveryRunAlone) {
   const Scratch scratch;
   write(scratch / "c.toml", "seeds = [3, 4]\n" + one_run(2));

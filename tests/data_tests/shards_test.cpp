@@ -202,6 +202,12 @@ TEST_F(ShardFiles, ThatAreNotSoAreRefused) {
   refused("j.tar", "no end of a tar file: it is cut short, or was not closed");
   write_tar("k.tar", good + std::string(1024, '\0') + good);
   refused("k.tar", "something behind the end of a tar file");
+  for (const char link : {'1', '2'}) {  // GNU tar writes a file's second name so
+    write_tar("l.tar", good + tar_member("b.jpg", "", link) + tar_member("b.cls", "1"));
+    refused("l.tar", "'b.jpg' is a link");
+  }
+  write_tar("m.tar", good + tar_member("b", "", '6'));
+  refused("m.tar", "'b' is neither a file nor a folder");
 }
 
 TEST_F(ShardFiles, OfKeysThatHoldSeveralSamplesAreRefused) {

@@ -56,6 +56,31 @@ TEST(AtomicFile, HasThePermissionsOfAnOrdinaryFile) {
   EXPECT_EQ(static_cast<mode_t>(fs::status(scratch / "a").permissions()), 0666 & ~mask);
 }
 
+TEST(AtomicFile, LeavesTheFileThatItReplacesItsPermissions) {
+  Scratch scratch;
+  for (const auto mode : {fs::perms(0600), fs::perms(0664)}) {
+    write_file_atomically(scratch / "a", "x");
+    fs::permissions(scratch / "a", mode);
+    write_file_atomically(scratch / "a", "y");
+    EXPECT_EQ(fs::status(scratch / "a").permissions(), mode);
+  }
+  write_file_atomically(scratch / "a", "secret", 0600);  // asked for fewer
+  EXPECT_EQ(fs::status(scratch / "a").permissions(), fs::perms(0600));
+}
+
+/// As behind `>> log`: opened anew, the file would lose what stands in it.
+TEST(AtomicFile, ADescriptorIsWrittenFromWhereItIs) {
+  Scratch scratch;
+  const int log = ::open(std::string(scratch / "log").c_str(), O_WRONLY | O_CREAT, 0600);
+  ASSERT_EQ(::write(log, "old ", 4), 4);
+  write_file_atomically("/dev/fd/" + std::to_string(log), "new ");
+  ASSERT_EQ(::write(log, "more", 4), 4);
+  ::close(log);
+  EXPECT_EQ(text_of(scratch / "log"), "old new more");
+  EXPECT_THAT([&] { write_file_atomically("/dev/fd/" + std::to_string(log), "x"); },
+              ThrowsMessage<std::runtime_error>(HasSubstr("cannot write /dev/fd/")));
+}
+
 TEST(AtomicFile, ALinkStaysALink) {
   Scratch scratch;
   fs::create_symlink("file", scratch / "link");

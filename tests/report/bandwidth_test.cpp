@@ -83,6 +83,11 @@ TEST(Bandwidth, MessagesAmongAllRanksGoRoundAllOfThem) {
   run.options["ranks-per-node"] = "3";
   run.summary->messages.among_all = 10;
   EXPECT_DOUBLE_EQ(cost_of(run).messages, 10 * 2 * 11);
+  run.summary->messages.flat_direct = 4;  // rows of a model to their owners
+  EXPECT_DOUBLE_EQ(cost_of(run).messages, 6 * 2 * 11 + 4);
+  run.summary->messages.flat_direct.reset();  // as in older records
+  run.options["strategy"] = "hsadmm_flat";
+  EXPECT_DOUBLE_EQ(cost_of(run).messages, 10);
 }
 
 TEST(Bandwidth, DdpWaitsForTheSlowerOfLinkAndProcessor) {

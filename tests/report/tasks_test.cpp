@@ -156,6 +156,22 @@ TEST(Study, CurvesAreMeansWithTheRangeOfTheSeeds) {
   EXPECT_DOUBLE_EQ(points[0].spread->high, 0.9);
 }
 
+/// As with another `--eval-every`: a mean of other seeds at every second point would be no line.
+TEST(Study, CurvesHaveThePointsOfAllSeeds) {
+  const Scratch scratch;
+  write_run(scratch / "a", with("seed", "0"));
+  write_run(scratch / "b", with("seed", "1"));
+  const auto runs = find_runs({scratch.path()}).runs;
+  const auto points = over_seeds(tasks_of(runs)[0].variants[0], [](const auto& run) -> std::vector<Sample> {
+    if (run.option("seed") == "0") return {{1, 100, 0.1}, {2, 200, 0.2}, {3, 300, 0.3}, {4, 400, 0.4}};
+    return {{2, 200, 0.4}, {4, 400, 0.6}};
+  });
+  ASSERT_THAT(points, SizeIs(2));
+  EXPECT_DOUBLE_EQ(points[0].x, 200);
+  EXPECT_NEAR(points[0].y, 0.3, 1e-12);
+  EXPECT_NEAR(points[1].y, 0.5, 1e-12);
+}
+
 std::vector<Sample> last_accuracy(const report::Run& run) {
   return {{4, 400, run.exchanges.back().accuracy.value()}};
 }

@@ -213,6 +213,26 @@ TEST(ComparisonRecord, NamesWhatAPresetSets) {
   EXPECT_FALSE(run.declared.contains("payload"));
 }
 
+TEST(ComparisonRecord, ARunOfAPresetThatSetSomethingElseIsStale) {
+  const Scratch scratch;
+  const Job job{.name = "a", .seed = 3, .directory = "a/3", .options = {{"preset", "\"slow-link\""}}};
+  {
+    ComparisonRecord record(scratch / "out");
+    tests::write_run(record.path_of(job), {});
+    record.note(job, JobState::kDone);
+    record.write({{"version", "0"}});
+  }
+  std::filesystem::remove_all(scratch / "out/a");
+  EXPECT_EQ(ComparisonRecord(scratch / "out").state_of(job), JobState::kDone);
+  EXPECT_FALSE(ComparisonRecord(scratch / "out").is_stale(job));
+  std::string text = tests::text_of(scratch / "out/compare.json");
+  const auto at = text.find("int2");
+  ASSERT_NE(at, std::string::npos);
+  io::write_file_atomically(scratch / "out/compare.json", text.replace(at, 4, "int8"));
+  EXPECT_EQ(ComparisonRecord(scratch / "out").state_of(job), JobState::kWaiting);
+  EXPECT_TRUE(ComparisonRecord(scratch / "out").is_stale(job));
+}
+
 TEST(ComparisonRecord, ADirectoryThatIsNotOfTheComparisonIsStale) {
   const Scratch scratch;
   const Job job{.name = "a", .seed = 3, .directory = "a/3"};

@@ -178,6 +178,21 @@ TEST(EstimatedStatistics, OfANormThatIsUsedTwiceAreMeansOfAllThatItSees) {
   }
 }
 
+/// torch.nn.InstanceNorm2d(track_running_stats=True): each image has its own, of which they are the mean.
+TEST(EstimatedStatistics, OfInstanceNormAreMeansOverImages) {
+  at::NoGradGuard no_grad;
+  const auto model = program::read_pt2(PRUNEX_TEST_DATA "/prune/cases/instance_norm_tracking.pt2");
+  const auto images = noise_images(64);
+  const auto& p = model.weights.params;
+  const at::Tensor x = at::conv2d(normalised(images, 0, 64), p["a.weight"], p["a.bias"], 1, 1);
+  comm::run_ranks(2, 1, [&](comm::Hierarchy& ranks) {
+    const auto estimated = with_estimated_statistics(model.program, model.weights, images, *ranks.world);
+    EXPECT_TRUE(at::allclose(estimated.buffers["norm.running_mean"], x.mean({0, 2, 3}), 1e-4, 1e-5));
+    EXPECT_TRUE(at::allclose(estimated.buffers["norm.running_var"],
+                             x.var(at::IntArrayRef{2, 3}, /*unbiased=*/true).mean(0), 1e-4, 1e-5));
+  });
+}
+
 TEST(EstimatedStatistics, SeeTheSameNoiseWheneverTheyAreAsked) {
   program::Builder builder(3);
   auto x = builder.conv2d("conv1", builder.input("x", {3, kSide, kSide}), {.out = 6, .kernel = 3});

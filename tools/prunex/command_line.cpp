@@ -260,7 +260,7 @@ int parse_and_run(int argc, char** argv) {
 
 std::unique_ptr<CLI::App> make_app(char** argv, int& status) {
   auto app = std::make_unique<CLI::App>(
-      "Trains image classifiers across machines over slow links and prunes them structurally while they train.", "prunex");
+      "Trains image classifiers across slow links and prunes them structurally while they train.", "prunex");
   app->require_subcommand(0, 1);  // a word that is none should be named, which a missing one would hide
   app->set_version_flag("--version", version_line());
   use_help(*app);

@@ -242,6 +242,12 @@ using Outcome = study::SittingOutcome;
 /// Those of `comparison` and of the further rates that they ask for, which it then has.
 void run_pilots(ComparisonRunner& runner, Comparison& comparison, const ComparisonRecord& record) {
   std::vector<Job> jobs = pilots_of(comparison);
+  const auto is_settled = [&](const Job& job) {  // it failed, and others have chosen
+    const auto is_of_it = [&](const NamedRun& run) { return run.name == job.name; };
+    const auto run = std::find_if(comparison.runs.begin(), comparison.runs.end(), is_of_it);
+    return record.state_of(job) == JobState::kFailed && record.rate_of(*run, pilots_of(comparison));
+  };
+  std::erase_if(jobs, is_settled);
   while (!jobs.empty() && runner.interrupted_by() == 0) {
     runner.run(jobs);
     std::set<std::string> run;
@@ -255,14 +261,15 @@ void run_pilots(ComparisonRunner& runner, Comparison& comparison, const Comparis
 Outcome run_all(const CompareCommand& command, Comparison& comparison, ComparisonRecord& record,
                 const nlohmann::ordered_json& head) {
   ComparisonRunner runner(record, command.runner, head, count_jobs(comparison));
-  size_t failures = 0;
   run_pilots(runner, comparison, record);
+  const size_t of_pilots = runner.failures();  // no rate to take; without any left, the run itself fails
+  size_t failures = 0;
   if (runner.interrupted_by() == 0) {
     failures = note_without_rate(comparison, record);
     refuse_stale(record, ready_jobs(comparison, record));
     runner.run(ready_jobs(comparison, record));
   }
-  return {failures + runner.failures(), runner.interrupted_by(), {}};
+  return {failures + runner.failures() - of_pilots, runner.interrupted_by(), {}};
 }
 
 nlohmann::ordered_json head_of(const CompareCommand& command, const Build& build) {

@@ -50,6 +50,14 @@ std::string no_duals(const TrainOptions& o) {
   return o.consensus.penalty.kappa == 0 ? "there are no duals with `kappa` 0" : "";
 }
 
+/// None whose residuals could end a run that has nothing left to prune.
+std::string no_lasting_duals(const TrainOptions& o) {
+  if (!no_masks(o).empty() || o.after_freeze == strategies::AfterFreeze::kAdmm) return "";
+  if (o.ema > 0) return "the duals end when masks are final, and `ema` begins";
+  const bool freezes_at_once = o.freeze_after == kAutomatic && o.keep_ramp != sparsity::KeepRamp::kHard;
+  return freezes_at_once ? "the duals end when masks have their final share" : "";
+}
+
 std::string no_overlap(const TrainOptions& o) {
   if (!facts_of(o.strategy).weights_alone()) return o.strategy + " waits for its exchanges";
   if (no_masks(o).empty() && o.freeze_after == strategies::kNever)
@@ -356,9 +364,10 @@ void describe_consensus(text::OptionList& list, TrainOptions& o, const Condition
         [&o] { return facts_of(o.strategy).weights_alone() ? "" : o.strategy + " has no outer step"; }}});
   list.add("tolerance", number(consensus.tolerance, text::at_least(0)),
            "stop when nothing is left to be pruned and the residuals of the duals are below it; 0 = off",
-           {with.duals(), {"runs that stop cutting", [&o] {
-                             return o.pruning.below > 0 ? "`prune_below` looks for cuts until the end" : "";
-                           }}});
+           {with.duals(),
+            with.of("`after_freeze` admm, a later `freeze_after`, or no masks", no_lasting_duals),
+            {"runs that stop cutting",
+             [&o] { return o.pruning.below > 0 ? "`prune_below` looks for cuts until the end" : ""; }}});
 }
 
 }  // namespace
