@@ -7,6 +7,7 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
@@ -278,6 +279,21 @@ bool ComparisonRecord::has_results() const {
   const auto runs = entries_.find(JobKind::kRun);
   const auto is_done = [](const ordered_json& entry) { return entry.value("state", "") == "done"; };
   return runs != entries_.end() && std::any_of(runs->second.begin(), runs->second.end(), is_done);
+}
+
+std::vector<std::string> ComparisonRecord::beside(const Comparison& comparison) const {
+  std::set<std::string> wanted;
+  for (const auto& run : comparison.runs) {
+    for (const int64_t seed : run.seeds) wanted.insert(fmt::format("{}/{}", run.name, seed));
+  }
+  std::vector<std::string> others;
+  const auto runs = entries_.find(JobKind::kRun);
+  if (runs == entries_.end()) return others;
+  for (const auto& entry : runs->second) {
+    if (const std::string directory = entry.value("directory", ""); !wanted.contains(directory))
+      others.push_back(directory);
+  }
+  return others;
 }
 
 std::optional<double> ComparisonRecord::rate_of(const NamedRun& run, const std::vector<Job>& pilots) const {

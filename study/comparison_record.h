@@ -55,6 +55,8 @@ class ComparisonRecord {
 
   /// Whether a run is done.
   bool has_results() const;
+  /// "NAME/SEED" of the runs in the record that a comparison does not have, and that its report shows all the same.
+  std::vector<std::string> beside(const Comparison& comparison) const;
 
   const std::string& directory() const { return directory_; }
   /// Of a finished job: its summary.json, without traffic by operation; else null.

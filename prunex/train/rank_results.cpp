@@ -86,6 +86,7 @@ void RankTrainer::restore(const Checkpoint& checkpoint) {
   expect_program_of(checkpoint);
   set_teacher(teacher_after(checkpoint, options_, teacher_, {network_.program(), network_.replica().weights}));
   restore_progress(summary_, checkpoint.progress);
+  go_on_in(arithmetic_named(summary_.precision));
   resumed_ = summary_;
   std::optional<sparsity::Cut> cut;
   if (!checkpoint.structure.empty()) {
@@ -109,6 +110,14 @@ void RankTrainer::restore(const Checkpoint& checkpoint) {
                                    : fmt::format("{}/checkpoint/{}", options_.resume, checkpoint.exchange);
     throw std::invalid_argument(fmt::format("{}: {}", source, error.what()));
   }
+}
+
+/// Under `auto`, whatever the processors would have chosen that it goes on with.
+void RankTrainer::go_on_in(std::optional<Arithmetic> before) {
+  const bool is_there = before && (*before != Arithmetic::kTf32 || ranks_.device.is_cuda());
+  if (is_there && options_.precision == Precision::kAuto) arithmetic_ = *before;
+  steps_.set_arithmetic(arithmetic_);
+  summary_.precision = name_of(arithmetic_);
 }
 
 /// Where images are divided among all ranks, they go on where these have come to, however many they are.

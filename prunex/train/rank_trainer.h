@@ -73,6 +73,7 @@ class RankTrainer {
   Checkpoint snapshot();
   void restore(const Checkpoint& checkpoint);
   void restore_cursor(const Checkpoint& checkpoint);
+  void go_on_in(std::optional<Arithmetic> before);
   void begin_steps();
   void make_step(int64_t step);
   void make_together(int64_t first, int64_t last);

@@ -170,6 +170,22 @@ rates = [0.05, 1e30]
   EXPECT_THAT(second.errors, testing::Not(HasSubstr("failed: ")));  // nor is it tried again
 }
 
+TEST(Compare, WarnsOfRunsThatTheFileHasNoMoreAndForgetsThemWhenAsked) {
+  const Scratch scratch;
+  write(scratch / "c.toml", one_run(1) + "[[run]]\nname = \"b\"\nexchanges = 2\n");
+  ASSERT_EQ(compare(scratch).status, 0);
+  write(scratch / "c.toml", one_run(1));
+  const auto kept = compare(scratch);
+  EXPECT_EQ(kept.status, 0);
+  EXPECT_THAT(kept.errors, HasSubstr("warning: compare: 1 run in out that c.toml does not list: b/0;"));
+  EXPECT_EQ(record(scratch).at("runs").size(), 2U);
+  const auto forgotten = compare(scratch, {"--again", "b"});
+  EXPECT_EQ(forgotten.status, 0) << forgotten.errors;
+  EXPECT_THAT(forgotten.errors, testing::Not(HasSubstr("warning")));
+  EXPECT_EQ(record(scratch).at("runs").size(), 1U);
+  EXPECT_FALSE(fs::exists(scratch / "out/b"));
+}
+
 TEST(Compare, TimesTheFirstSeedOfEveryRunAlone) {
   const Scratch scratch;
   write(scratch / "c.toml", "seeds = [3, 4]\n" + one_run(2));

@@ -233,6 +233,16 @@ TEST(ComparisonRecord, ARunOfAPresetThatSetSomethingElseIsStale) {
   EXPECT_TRUE(ComparisonRecord(scratch / "out").is_stale(job));
 }
 
+TEST(ComparisonRecord, NamesTheRunsThatTheFileHasNoMore) {
+  const Scratch scratch;
+  ComparisonRecord record(scratch / "out");
+  for (const int64_t seed : {7, 8, 10}) {
+    record.note({.name = "second", .seed = seed, .directory = "second/" + std::to_string(seed)}, JobState::kFailed);
+  }
+  record.note({.name = "third", .seed = 0, .directory = "third/0"}, JobState::kFailed);
+  EXPECT_THAT(record.beside(read(scratch, kFile)), ElementsAre("second/10", "third/0"));
+}
+
 TEST(ComparisonRecord, ADirectoryThatIsNotOfTheComparisonIsStale) {
   const Scratch scratch;
   const Job job{.name = "a", .seed = 3, .directory = "a/3"};

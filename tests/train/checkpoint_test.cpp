@@ -136,6 +136,23 @@ TEST(Checkpoint, AResumedRunEqualsTheWholeOneWithTheWholeNetworkAsTeacher) {
   for (const int64_t exchange : {3, 4, 5}) expect_resumed_equals_whole(options, exchange);
 }
 
+/// One of the two is not what `auto` is on this machine.
+TEST(Checkpoint, UnderAutoTheArithmeticStaysWhatItWas) {
+  for (const auto& [precision, name] : {std::pair(Precision::kBf16, "bf16"), std::pair(Precision::kFp32, "fp32")}) {
+    const tests::Scratch scratch;
+    TrainOptions options = two_node_run(scratch / "run");
+    options.nodes = 1;
+    options.exchanges = 3;
+    options.checkpoint_every = 1;
+    options.precision = precision;
+    run_to_end(options);
+    options.precision = Precision::kAuto;
+    options.resume = options.run_dir;
+    options.resume_exchange = 2;
+    EXPECT_EQ(run_to_end(options).precision, name);
+  }
+}
+
 TEST(Checkpoint, DualsThatGoOnAndThetaOfItsOwnAreResumedToo) {
   TrainOptions options = two_node_run("");
   options.consensus.start_from = strategies::StartFrom::kTheta;

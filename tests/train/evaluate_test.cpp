@@ -8,6 +8,7 @@
 
 #include "prunex/comm/connect.h"
 #include "prunex/data/loader.h"
+#include "prunex/program/pt2.h"
 #include "tests/train/small_network.h"
 
 namespace prunex::train {
@@ -182,7 +183,8 @@ TEST(EstimatedStatistics, OfANormThatIsUsedTwiceAreMeansOfAllThatItSees) {
 TEST(EstimatedStatistics, OfInstanceNormAreMeansOverImages) {
   at::NoGradGuard no_grad;
   const auto model = program::read_pt2(PRUNEX_TEST_DATA "/prune/cases/instance_norm_tracking.pt2");
-  const auto images = noise_images(64);
+  auto images = noise_images(64);
+  images.images = images.images.slice(2, 0, 6).slice(3, 0, 6).contiguous(at::MemoryFormat::ChannelsLast);
   const auto& p = model.weights.params;
   const at::Tensor x = at::conv2d(normalised(images, 0, 64), p["a.weight"], p["a.bias"], 1, 1);
   comm::run_ranks(2, 1, [&](comm::Hierarchy& ranks) {

@@ -1,5 +1,6 @@
 // prunex compare
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <fnmatch.h>
 
 #include <filesystem>
@@ -120,6 +121,10 @@ std::set<std::string> names_again(const CompareCommand& command, const Compariso
   for (const auto& run : picked.runs) {
     within.insert(run.name);
     if (fits(command.again, run.name)) names.insert(run.name);
+  }
+  for (const auto& directory : record.beside(all)) {
+    const std::string name = fs::path(directory).parent_path();
+    if (fits(command.again, name)) names.insert(name);
   }
   if (names.empty()) throw std::invalid_argument(fmt::format("`again`: got '{}', which fits no run", command.again));
   for (const auto& run : all.runs) {  // each of them behind those that it takes files of
@@ -347,6 +352,16 @@ int conclude(const CompareCommand& command, const Comparison& comparison, const 
   return 0;
 }
 
+void warn_of_others(const CompareCommand& command, const Comparison& all, const ComparisonRecord& record) {
+  const auto others = record.beside(all);
+  if (others.empty()) return;
+  constexpr size_t kMost = 3;
+  const std::vector<std::string> some(others.begin(), others.begin() + std::min(kMost, others.size()));
+  say(fmt::format("prunex: warning: compare: {} in {} that {} does not list: {}{}; the report has them, too\n",
+                  report::count_of(others.size(), "run"), directory_of(command), command.file, fmt::join(some, ", "),
+                  others.size() > kMost ? " …" : ""));
+}
+
 int run_compare(const CompareCommand& command) {
   const Comparison all = read(command);
   refuse_idle_folder(command, all);
@@ -369,6 +384,7 @@ int run_compare(const CompareCommand& command) {
   const auto head = head_of(command, build);
   record.remove_forgotten(head);
   study::forget_points(record.directory(), again);
+  warn_of_others(command, all, record);
   const Outcome outcome = run_and_time(command, comparison, record, head);
   return conclude(command, comparison, record, outcome);
 }

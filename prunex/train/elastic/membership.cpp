@@ -183,7 +183,6 @@ void RankTrainer::join(const std::string& config, StopRequest* stop) {
                     elastic_->node(), handover.run_directory, handover.checkpoint.exchange, megabytes, own));
   }
   arithmetic_ = handover.arithmetic;  // whatever this node's processors would have chosen
-  steps_.set_arithmetic(arithmetic_);
   run_.emplace(options_, config, ranks_, stop, directory);
   strategy_->note_change(false);
   divide_among(0, handover.ranks);

@@ -256,6 +256,7 @@ std::string progress_json(const Summary& summary) {
   ordered_json json;
   each_counted(summary,
                [&](const char* name, const auto& value, Age = Age::kAlways) { json[name] = counted_json(value); });
+  json["precision"] = summary.precision;
   add_record(json, "best", summary.best);
   add_record(json, "pruned", summary.pruned);
   return json.dump();
@@ -270,6 +271,7 @@ void restore_progress(Summary& summary, const std::string& text) try {
       value = {};
     }
   });
+  summary.precision = json.value("precision", summary.precision);
   read_record(json, "best", summary.best);
   read_record(json, "pruned", summary.pruned);
 } catch (const std::exception& error) {
