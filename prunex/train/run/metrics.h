@@ -116,7 +116,7 @@ struct Summary {
   std::vector<strategies::Bucket>
       buckets;  ///< of this rank's gradients, before the last exchange; empty if not measured
   uint64_t seed = 0;
-  std::string precision;  ///< of the local steps, in this part of the run: fp32, tf32, bf16
+  std::string precision;  ///< of the local steps: fp32, tf32, bf16
   comm::Layout shape;     ///< of the run; its rank does not matter
   int64_t exchanges = 0, local_steps = 0, steps = 0, samples = 0;
   data::Description description;  ///< of the images
