@@ -152,8 +152,7 @@ class TarReader {
       if (header.is_file()) {
         all.push_back({name, begin, size});
       } else if (!header.is_beside_files()) {
-        const char* what = header.is_link() ? "a link, of whose file tar --dereference --hard-dereference makes a copy"
-                                            : "neither a file nor a folder";
+        const char* what = header.is_link() ? "a link, wanted a copy of its file" : "neither a file nor a folder";
         throw wrong(fmt::format("'{}' is {}", name, what));
       }
       if (header.type() != 'g' && header.type() != 'K') name_.clear();
