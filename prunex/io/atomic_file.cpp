@@ -34,17 +34,19 @@ bool is_stream(const std::string& path) {
   return fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status);
 }
 
-/// The open descriptor that a path stands for; nothing if it is another path.
+/// The open descriptor that a path such as /dev/stdout or /dev/fd/3 stands for; nothing if it is another path.
 std::optional<int> descriptor_named(const std::string& path) {
-  constexpr std::string_view kByNumber = "/dev/fd/";
-  if (path == "/dev/stdin") return STDIN_FILENO;
-  if (path == "/dev/stdout") return STDOUT_FILENO;
-  if (path == "/dev/stderr") return STDERR_FILENO;
-  int number = 0;
-  const char* end = path.data() + path.size();
-  if (!path.starts_with(kByNumber)) return std::nullopt;
-  const auto read = std::from_chars(path.data() + kByNumber.size(), end, number);
-  return read.ec == std::errc() && read.ptr == end ? std::optional(number) : std::nullopt;
+  std::error_code ignored;
+  const bool is_link_of_devices = fs::path(path).parent_path() == "/dev" && fs::is_symlink(path, ignored);
+  const std::string name = is_link_of_devices ? fs::read_symlink(path, ignored).string() : path;
+  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    int number = 0;
+    const char* end = name.data() + name.size();
+    if (!name.starts_with(folder)) continue;
+    const auto read = std::from_chars(name.data() + folder.size(), end, number);
+    if (read.ec == std::errc() && read.ptr == end) return number;
+  }
+  return std::nullopt;
 }
 
 /// To write where it is: opened anew, a file that it leads to would be written from its beginning.
