@@ -55,9 +55,8 @@ std::map<std::string, double> by_seed(const Variant& variant, const Quantity& qu
 /// From the lowest to the highest seed; nothing for fewer than two.
 std::optional<Interval> whisker(const Spread& spread);
 
-/// A quantity of exchanges along another one, such as accuracy along time. The means over seeds, and from the
-/// lowest to the highest y, at every exchange of which all finished runs know it; while none has finished, at those of
-/// which any does.
+/// A quantity of exchanges along another one, such as accuracy along time. The means over seeds, and from the lowest to
+/// the highest y, at every exchange of which all finished runs know it; while none has finished, of which any does.
 struct Sample {
   int64_t exchange = 0;
   double x = 0, y = 0;

@@ -283,9 +283,8 @@ bool ComparisonRecord::has_results() const {
 
 std::vector<std::string> ComparisonRecord::beside(const Comparison& comparison) const {
   std::set<std::string> wanted;
-  for (const auto& run : comparison.runs) {
-    for (const int64_t seed : run.seeds) wanted.insert(fmt::format("{}/{}", run.name, seed));
-  }
+  const auto any_rate = [](const NamedRun&) { return 0.0; };
+  for (const auto& job : jobs_of(comparison, any_rate)) wanted.insert(job.directory);
   std::vector<std::string> others;
   const auto runs = entries_.find(JobKind::kRun);
   if (runs == entries_.end()) return others;

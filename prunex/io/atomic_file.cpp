@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -19,6 +18,8 @@
 #include <system_error>
 #include <utility>
 #include <vector>
+
+#include "prunex/text/option.h"
 
 namespace prunex::io {
 namespace {
@@ -35,16 +36,12 @@ bool is_stream(const std::string& path) {
 }
 
 /// The open descriptor that a path such as /dev/stdout or /dev/fd/3 stands for; nothing if it is another path.
-std::optional<int> descriptor_named(const std::string& path) {
+std::optional<int64_t> descriptor_named(const std::string& path) {
   std::error_code ignored;
   const bool is_link_of_devices = fs::path(path).parent_path() == "/dev" && fs::is_symlink(path, ignored);
   const std::string name = is_link_of_devices ? fs::read_symlink(path, ignored).string() : path;
   for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
-    int number = 0;
-    const char* end = name.data() + name.size();
-    if (!name.starts_with(folder)) continue;
-    const auto read = std::from_chars(name.data() + folder.size(), end, number);
-    if (read.ec == std::errc() && read.ptr == end) return number;
+    if (name.starts_with(folder)) return text::number_in<int64_t>(name.substr(folder.size()));
   }
   return std::nullopt;
 }
@@ -94,7 +91,7 @@ void sync_folder_of(const std::string& path) {
 
 AtomicFile::AtomicFile(std::string path, unsigned mode) : path_(std::move(path)) {
   if (const auto named = descriptor_named(path_)) {
-    descriptor_ = share_of(*named);
+    descriptor_ = share_of(static_cast<int>(*named));
   } else if (is_stream(path_)) {
     descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   } else {

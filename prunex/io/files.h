@@ -10,8 +10,8 @@ namespace prunex::io {
 
 /// A file under construction: bytes go to a temporary name in the same folder until commit() renames it to `path`.
 /// Without commit() the destructor removes it, and what stood at `path` before is untouched. A symbolic link stays one:
-/// what it leads to is replaced. A device or a pipe is written as it is, and so is what
-/// standard output or another open descriptor (/dev/stdout, /dev/fd/N) leads to, from where it is.
+/// what it leads to is replaced. A device or a pipe is written as it is, and so is what standard output or another open
+/// descriptor (/dev/stdout, /dev/fd/N) leads to, from where it is.
 /// Every failure (no such folder, no permission, full disk) is a std::runtime_error that names `path`.
 class AtomicFile {
  public:

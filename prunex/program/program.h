@@ -170,16 +170,16 @@ Weights zero_weights(const Graph& graph);
 bool records_wrong_shapes(const Graph& graph);
 
 /// Records the shapes of all computed values as two runs in eval mode have them, on 2 and 3 images of zeros, or as
-/// many more as the export wants. Throws
-/// std::invalid_argument for a size that is neither fixed nor a multiple of the batch.
+/// many more as the export wants. Throws std::invalid_argument for a size that is neither fixed nor a multiple of the
+/// batch.
 Graph with_measured_shapes(Graph graph, const Weights& weights);
 
 /// What the eval form makes of two images and weights of zeros (or of as many more as the export wants), by value;
 /// undefined where nothing computes it.
 std::vector<at::Tensor> values_of_zeros(const Graph& graph);
 
-/// Runs the program in eval mode on two images of zeros, with weights of zeros: every value that something uses must
-/// come out in its recorded shape. Throws c10::Error that names the value.
+/// Runs the program in eval mode on images and weights of zeros, as values_of_zeros does: every value that something
+/// uses must come out in its recorded shape. Throws c10::Error that names the value.
 void check_shapes(const Program& program);
 
 }  // namespace prunex::program

@@ -200,8 +200,8 @@ Ranking Planner::rank(const Problem& problem, bool limited) const {
       const double score = problem.scores[group][unit];
       if (std::isnan(score)) {
         throw std::invalid_argument(
-            fmt::format("the score of unit {} of {} is not a number: its weights are none, or their "
-                        "squares too large",
+            fmt::format("the score of unit {} of {} is not a number: its weights are none, or their squares "
+                        "too large",
                         unit, groups_[group].name));
       }
       scope.order.push_back({score, group, unit});

@@ -84,7 +84,7 @@ struct ScheduledPruningOptions {
   int64_t every = 1;   ///< exchanges between cuts; 0: all in one exchange, scored anew in each
   std::string importance = "l2";
   std::string normalizer;            ///< what makes groups comparable; empty: the importance's own
-  int64_t importance_samples = 256;  ///< that gradients and activations are of
+  int64_t importance_samples = 256;  ///< images that gradients and activations are of
   prune::PlanOptions plan;
 
   bool any() const { return !target.empty() || below > 0; }

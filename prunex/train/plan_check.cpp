@@ -136,8 +136,8 @@ std::string doubt_about_cuts(const TrainOptions& options, const RunLength& lengt
   const bool may_be_trained = !options.weights.empty() || options.model.ends_with(".pt2");
   if (first == 0 && !may_be_trained) {
     return fmt::format(
-        "`prune_to`: the first cut comes before {} is trained; wanted `epochs` above 0, `weights`, or a "
-        "trained network's file as `model`",
+        "`prune_to`: the first cut comes before {} is trained; wanted `epochs` above 0, `weights`, or a trained "
+        "network's file as `model`",
         options.model);
   }
   if (last < length.exchanges) return "";

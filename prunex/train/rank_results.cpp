@@ -117,7 +117,6 @@ void RankTrainer::go_on_in(std::optional<Arithmetic> before) {
   const bool is_there = before && (*before != Arithmetic::kTf32 || ranks_.device.is_cuda());
   if (is_there && options_.precision == Precision::kAuto) arithmetic_ = *before;
   steps_.set_arithmetic(arithmetic_);
-  summary_.precision = name_of(arithmetic_);
 }
 
 /// Where images are divided among all ranks, they go on where these have come to, however many they are.

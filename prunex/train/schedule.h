@@ -44,8 +44,8 @@ RunLength run_length(const TrainOptions& options, int64_t training_images);
 /// Of a loop that knows no epochs: a single phase; the learning rates of its steps are the loop's own.
 RunLength length_of_steps(const TrainOptions& options, int64_t steps);
 
-/// The steps of so many epochs; `option` is what a std::invalid_argument names if they cannot be counted,
-/// or round to none.
+/// The steps of so many epochs; `option` is what a std::invalid_argument names if they cannot be counted, or
+/// round to none.
 int64_t steps_of(const char* option, double epochs, const RunLength& length);
 
 /// Learning rate of step 1, 2, … of the run, which the phase holds.

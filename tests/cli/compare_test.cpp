@@ -125,17 +125,14 @@ exchanges = 60
   EXPECT_EQ(record(scratch).at("runs").at(0).at("summary").at("exchanges"), 60);
 }
 
+std::string run_with_pilots(const std::string& rates) {
+  return kCommon + "[pilot]\nvalidation = 40\nexchanges = 2\n[[run]]\nname = \"tuned\"\nexchanges = 3\nrates = [" +
+         rates + "]\n";
+}
+
 TEST(Compare, PilotsChooseTheRate) {
   const Scratch scratch;
-  write(scratch / "c.toml", kCommon + R"(
-[pilot]
-validation = 40
-exchanges = 2
-[[run]]
-name = "tuned"
-exchanges = 3
-rates = [0.05, 1e-9]
-)");
+  write(scratch / "c.toml", run_with_pilots("0.05, 1e-9"));
   const auto result = compare(scratch, {"--jobs", "2"});
   ASSERT_EQ(result.status, 0) << result.errors;
   double best = -1;
@@ -152,15 +149,7 @@ rates = [0.05, 1e-9]
 /// At 1e30 the loss is no number after a step.
 TEST(Compare, APilotThatDivergesIsNoFailureWhereAnotherHasChosen) {
   const Scratch scratch;
-  write(scratch / "c.toml", kCommon + R"(
-[pilot]
-validation = 40
-exchanges = 2
-[[run]]
-name = "tuned"
-exchanges = 3
-rates = [0.05, 1e30]
-)");
+  write(scratch / "c.toml", run_with_pilots("0.05, 1e30"));
   const auto first = compare(scratch);
   EXPECT_EQ(first.status, 0) << first.errors;
   EXPECT_THAT(first.errors, HasSubstr("failed: "));

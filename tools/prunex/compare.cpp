@@ -246,13 +246,14 @@ using Outcome = study::SittingOutcome;
 
 /// Those of `comparison` and of the further rates that they ask for, which it then has.
 void run_pilots(ComparisonRunner& runner, Comparison& comparison, const ComparisonRecord& record) {
-  std::vector<Job> jobs = pilots_of(comparison);
-  const auto is_settled = [&](const Job& job) {  // it failed, and others have chosen
-    const auto is_of_it = [&](const NamedRun& run) { return run.name == job.name; };
-    const auto run = std::find_if(comparison.runs.begin(), comparison.runs.end(), is_of_it);
-    return record.state_of(job) == JobState::kFailed && record.rate_of(*run, pilots_of(comparison));
-  };
-  std::erase_if(jobs, is_settled);
+  const std::vector<Job> pilots = pilots_of(comparison);
+  std::set<std::string> settled;  // by others, where one has failed
+  for (const auto& run : comparison.runs) {
+    if (record.rate_of(run, pilots)) settled.insert(run.name);
+  }
+  std::vector<Job> jobs = pilots;
+  std::erase_if(
+      jobs, [&](const Job& job) { return record.state_of(job) == JobState::kFailed && settled.contains(job.name); });
   while (!jobs.empty() && runner.interrupted_by() == 0) {
     runner.run(jobs);
     std::set<std::string> run;

@@ -301,6 +301,18 @@ void describe_strategy(text::OptionList& list, TrainOptions& o, const Conditions
            {with.strategy("powersgd")});
 }
 
+void describe_outer_step(text::OptionList& list, TrainOptions& o, const Conditions& with) {
+  list.add("outer-lr", number(o.outer.rate, text::above_zero()), "of the Nesterov step", {with.outer_step()});
+  list.add("outer-momentum", number(o.outer_momentum, text::below_one(), "auto"),
+           "of the Nesterov step; auto: 0.8 for H-SADMM, 0.9 elsewhere", {with.outer_step()});
+  list.add(
+      "outer-from", number(o.outer_from, between(0, kMostExchanges), "auto"),
+      "Nesterov step from this exchange on; 0 = from the freeze; auto: 1 for diloco, and for hsadmm and hsadmm_flat "
+      "with `after_freeze` nesterov, else 0",
+      {{"strategies that exchange weights alone",
+        [&o] { return facts_of(o.strategy).weights_alone() ? "" : o.strategy + " has no outer step"; }}});
+}
+
 void describe_consensus(text::OptionList& list, TrainOptions& o, const Conditions& with) {
   using admm::PenaltyRule;
   using strategies::AfterFreeze;
@@ -352,16 +364,7 @@ void describe_consensus(text::OptionList& list, TrainOptions& o, const Condition
                const bool steps = o.after_freeze == AfterFreeze::kAverage && o.outer_from.value_or(0) > 0;
                return steps ? std::string("`outer_from` wants an outer step then, too") : "";
              }}});
-  list.add("outer-lr", number(o.outer.rate, text::above_zero()), "of the Nesterov step", {with.outer_step()});
-  list.add("outer-momentum", number(o.outer_momentum, text::below_one(), "auto"),
-           "of the Nesterov step; auto: 0.8 for H-SADMM, 0.9 elsewhere", {with.outer_step()});
-  text::OptionValue from = number(o.outer_from, between(0, kMostExchanges), "auto");
-  list.add(
-      "outer-from", from,
-      "Nesterov step from this exchange on; 0 = from the freeze; auto: 1 for diloco, and for hsadmm and hsadmm_flat "
-      "with `after_freeze` nesterov, else 0",
-      {{"strategies that exchange weights alone",
-        [&o] { return facts_of(o.strategy).weights_alone() ? "" : o.strategy + " has no outer step"; }}});
+  describe_outer_step(list, o, with);
   list.add("tolerance", number(consensus.tolerance, text::at_least(0)),
            "stop when nothing is left to be pruned and the residuals of the duals are below it; 0 = off",
            {with.duals(),
