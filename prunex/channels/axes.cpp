@@ -94,6 +94,7 @@ Axes::Axes(const Graph& graph, GroupOptions options, Choices choices)
       if (graph.values[value].role == Role::kConstant) open_all(id);
     }
   }
+  note_kernels();
   for (ValueId input : graph.inputs) {
     if (rank(input) < 2 || shape(input)[1].per_image || shape(input)[1].factor == 0) continue;
     labels_[input][1] = begin(graph.values[input].name, shape(input)[1].factor);
@@ -142,6 +143,26 @@ void Axes::note_writes() {
       if (!operation_of(maker->target).views || operands.empty()) break;
       value = operands[0];
       overwritten_[value] = true;
+    }
+  }
+}
+
+/// Positions of a kernel begin no units, nor do those of what it is computed of, in its shape: a weight that is
+/// standardized, a mask.
+void Axes::note_kernels() {
+  for (const Node& node : graph_.nodes) {
+    if (!node.target.starts_with("aten::conv")) continue;
+    const ValueId kernel = node.tensor("weight");
+    std::unordered_set<ValueId> known{kernel};
+    for (std::vector<ValueId> open{kernel}; !open.empty();) {
+      const ValueId value = open.back();
+      open.pop_back();
+      const bool is_like_kernel = is_weight(value) && shape(value) == shape(kernel);
+      for (int64_t axis = 2; is_like_kernel && axis < rank(value); ++axis) weight_axis(value, axis).seen = true;
+      if (producers_[value] == nullptr) continue;
+      for (const ValueId operand : tensor_inputs(graph_, *producers_[value])) {
+        if (known.insert(operand).second) open.push_back(operand);
+      }
     }
   }
 }

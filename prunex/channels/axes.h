@@ -181,7 +181,7 @@ class Axes {
 
  private:
   struct WeightAxis {
-    bool seen = false;
+    bool seen = false;  // so that it begins no units
     Labels labels;
   };
   struct Weight {
@@ -193,6 +193,7 @@ class Axes {
   void open_all(ValueId value);
   void note_uses();
   void note_writes();
+  void note_kernels();
   WeightAxis& weight_axis(ValueId value, int64_t axis);
   void begin_weight(WeightAxis& place, ValueId value, int64_t axis);
   Labels begin(const std::string& name, int64_t size);

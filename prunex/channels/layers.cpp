@@ -153,7 +153,11 @@ Labels tie_channels(Axes& axes, const Node& node, ValueId input) {
     const ValueId vector = node.tensor(name);
     if (vector != kNoValue) channels = axes.tie(channels, vector, 0);
   }
-  for (int64_t axis = kChannelAxis + 1; axis < axes.rank(input); ++axis) axes.freeze(input, axis, kAverages);
+  for (int64_t axis = kChannelAxis + 1; axis < axes.rank(input); ++axis) {
+    const Labels positions = axes.labels(input, axis);
+    axes.take_statistics(positions, kAverages);
+    axes.set(node.outputs[0], axis, positions);
+  }
   return channels;
 }
 

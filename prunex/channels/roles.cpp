@@ -51,25 +51,67 @@ class RoleCollector {
     }
   }
 
-  /// The parameter of which the value is a part, or a multiple, its axes in any order; kNoValue: of none.
+  /// The parameter that the value is a part of or computed of, element by element, its axes in any order; kNoValue: of
+  /// none.
   Source source(ValueId value) const {
     Source source{value, in_order(rank(value))};
-    while (graph_.values[source.parameter].role != Role::kParameter) {
+    ValueId whole = kNoValue;  // what was reshaped, while its shape is not found again
+    while (graph_.values[source.parameter].role != Role::kParameter || whole != kNoValue) {
       const Node* node = producers_[source.parameter];
-      const auto inputs = node == nullptr ? std::vector<ValueId>() : tensor_inputs(graph_, *node);
-      if (inputs.size() != 1) return {};
-      const auto order = order_before(*node, inputs[0], source.parameter);
-      if (order.empty()) return {};
-      for (int64_t& axis : source.axes) {
-        if (axis >= static_cast<int64_t>(order.size())) return {};
-        axis = order[axis];
+      const ValueId input = node == nullptr ? kNoValue : operand(*node, source.parameter);
+      if (input == kNoValue) return {};
+      const bool reshapes = is_reshape(*node) && !same_shape(input, source.parameter);
+      if (reshapes && whole == kNoValue) whole = source.parameter;
+      if (whole == kNoValue) {
+        const auto order = order_before(*node, input, source.parameter);
+        if (order.empty()) return {};
+        for (int64_t& axis : source.axes) {
+          if (axis >= static_cast<int64_t>(order.size())) return {};
+          axis = order[axis];
+        }
+      } else if (!reshapes && order_before(*node, input, source.parameter) != in_order(rank(input))) {
+        return {};
       }
-      source.parameter = inputs[0];
+      source.parameter = input;
+      if (whole != kNoValue && same_shape(input, whole)) whole = kNoValue;
     }
     return source;
   }
 
-  /// For each axis of a node's output the one of its input; empty where that is not all that it changes.
+  /// What the node makes its result of, one element of each: the only operand that is as large and not made of a buffer
+  /// (a mask); kNoValue: no such operand.
+  ValueId operand(const Node& node, ValueId output) const {
+    const auto inputs = tensor_inputs(graph_, node);
+    if (inputs.size() == 1 || is_reshape(node)) return inputs[0];
+    const Operation& operation = operation_of(node.target);
+    if (operation.rule != elementwise_rule && operation.zero != Zero::kScaled) return kNoValue;
+    ValueId found = kNoValue;
+    for (const ValueId input : inputs) {
+      if (!same_shape(input, output) || is_made_of_buffer(input)) continue;
+      if (found != kNoValue) return kNoValue;
+      found = input;
+    }
+    return found;
+  }
+
+  bool is_made_of_buffer(ValueId value) const {
+    while (const Node* node = producers_[value]) {
+      const auto inputs = tensor_inputs(graph_, *node);
+      if (inputs.size() != 1) return false;
+      value = inputs[0];
+    }
+    return graph_.values[value].role == Role::kBuffer || graph_.values[value].role == Role::kConstant;
+  }
+
+  bool same_shape(ValueId a, ValueId b) const { return graph_.values[a].shape == graph_.values[b].shape; }
+
+  static bool is_reshape(const Node& node) {
+    const Rule rule = operation_of(node.target).rule;
+    return rule == reshape_rule || rule == reshape_as_rule;
+  }
+
+  /// For each axis of a node's output the one of its input; empty where zeros would not stay zeros, or where that is
+  /// not all that it changes.
   std::vector<int64_t> order_before(const Node& node, ValueId input, ValueId output) const {
     const Operation& operation = operation_of(node.target);
     if (operation.rule == reorder_rule) return order_of(node, rank(input));
@@ -79,8 +121,10 @@ class RoleCollector {
       order.erase(order.begin() + from_front(node.integer("dim", 0), rank(input)));
       return order;
     }
-    const bool same = operation.views || operation.zero == Zero::kAny;  // a copy, or times a number
-    return same && graph_.values[input].shape == graph_.values[output].shape ? order : std::vector<int64_t>();
+    const bool keeps_zeros = operation.zero != Zero::kNever && operation.zero != Zero::kAlways;
+    const bool by_element = operation.rule == elementwise_rule && keeps_zeros;
+    const bool known = operation.views || by_element || operation.zero == Zero::kScaled;
+    return known && same_shape(input, output) ? order : std::vector<int64_t>();
   }
 
   /// `input`: the axis along which the layer reads; kNone: it does not.

@@ -117,8 +117,8 @@ sparsity::Masks half(const std::vector<sparsity::Group>& groups, Mask mask, uint
   for (const sparsity::Group& group : groups) {
     at::Tensor alive = at::ones({group.size}, at::kBool);
     const at::Tensor dead =
-        mask == Mask::kTwins ? at::arange(group.size / 2) * 2 + at::randint(2, {group.size / 2}, generator, at::kLong)
-                             : at::randperm(group.size, generator, at::kLong).slice(0, 0, group.size / 2);
+        needs_twins(mask) ? at::arange(group.size / 2) * 2 + at::randint(2, {group.size / 2}, generator, at::kLong)
+                          : at::randperm(group.size, generator, at::kLong).slice(0, 0, group.size / 2);
     masks.insert(group.name, alive.index_fill_(0, dead, false));
   }
   return masks;
@@ -132,7 +132,10 @@ Model masked(const Model& model, const Analysis& analysis, const sparsity::Masks
     if (!group.prunable) continue;
     for (const Slice& slice : group.slices) {
       const bool read = reads.contains({slice.tensor, slice.axis});
-      const bool copy = mask == Mask::kTwins && !group.inexact.empty() && !read;
+      const WeightRole* role = analysis.role(slice.tensor);
+      const bool copied =
+          mask == Mask::kColumnTwins ? role != nullptr && role->reads(slice.axis) : mask == Mask::kTwins && !read;
+      const bool copy = copied && !group.inexact.empty();
       at::Tensor* tensor = whole.weights.params.find(slice.tensor);
       if (tensor == nullptr && copy) tensor = whole.weights.buffers.find(slice.tensor);
       if (tensor != nullptr && (read || mask != Mask::kColumns)) {

@@ -15,10 +15,16 @@ namespace prunex::channels {
 
 /// What the whole network must be, so that removed units change nothing else.
 enum class Mask {
-  kColumns,  ///< layers read nothing of the removed units
-  kAll,      ///< besides, all parameters of the removed units are zero: needed where activations are multiplied
-  kTwins,    ///< units of inexact groups are copies of kept ones that nothing reads: means and variances stay
+  kColumns,      ///< layers read nothing of the removed units
+  kAll,          ///< besides, all parameters of the removed units are zero: needed where activations are multiplied
+  kTwins,        ///< units of inexact groups are copies of kept ones that nothing reads: means and variances stay
+  kColumnTwins,  ///< they are zero, and what would read them are copies: means and variances of weights stay
 };
+
+/// Whether units are removed in pairs of one that stays and one that goes.
+inline bool needs_twins(Mask mask) {
+  return mask == Mask::kTwins || mask == Mask::kColumnTwins;
+}
 
 /// A network with weights of its own, detached, those of floating point as `type`.
 program::Model copy_of(const program::Model& model, std::optional<at::ScalarType> type = std::nullopt);
@@ -32,7 +38,7 @@ std::vector<at::Tensor> make_inputs(const program::Graph& graph);
 /// All outputs in eval mode.
 std::vector<at::Tensor> run(const program::Model& model, const std::vector<at::Tensor>& inputs);
 
-/// Half of the units of every prunable group survive, chosen by `seed`; for kTwins units 2i or 2i + 1.
+/// Half of the units of every prunable group survive, chosen by `seed`; for twins units 2i or 2i + 1.
 sparsity::Masks half(const std::vector<sparsity::Group>& groups, Mask mask, uint64_t seed);
 
 /// The whole network, masked; `masks` has the removable groups of `analysis`.

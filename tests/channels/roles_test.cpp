@@ -21,5 +21,16 @@ TEST(Roles, AreThoseOfTheParametersWherePartsOfThemAreUsed) {
   expect_matrix(roles.at("stacked"), WeightKind::kFactor, 1, 2);
 }
 
+TEST(Roles, AreThoseOfTheParametersThatWeightsAreComputedOf) {
+  const auto holes = program::read_pt2(PRUNEX_TEST_DATA "/prune/cases/weights_with_holes.pt2");
+  for (const char* name : {"a.weight_orig", "b.weight_orig"}) {
+    expect_matrix(weight_roles(holes.program.graph()).at(name), WeightKind::kConvolution, 0, 1);
+  }
+  const auto standardized = program::read_pt2(PRUNEX_TEST_DATA "/prune/cases/weight_standardization.pt2");
+  for (const char* name : {"a.weight", "b.weight", "c.weight"}) {
+    expect_matrix(weight_roles(standardized.program.graph()).at(name), WeightKind::kConvolution, 0, 1);
+  }
+}
+
 }  // namespace
 }  // namespace prunex::channels

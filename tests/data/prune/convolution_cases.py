@@ -2,6 +2,7 @@
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import prune
 from torch.nn.utils.parametrizations import weight_norm
 
 from layers import case, conv, image, linear, parameter, pool, relu
@@ -81,6 +82,28 @@ case("shared_relu_module", lambda m, x: m.fc(pool(m.act(m.b(m.act(m.a(x)))))), a
 
 case("weight_norm_conv", lambda m, x: m.fc(pool(m.b(F.gelu(m.a(x))))), a=lambda: weight_norm(conv(3, 8, 3)),
      b=conv(8, 6), fc=linear(6, 3))
+
+
+def with_holes(layer):
+    """As torch.nn.utils.prune leaves it: a parameter times a buffer of zeros and ones."""
+    holes = (torch.arange(layer.weight.numel()) % 3 > 0).float()
+    return prune.custom_from_mask(layer, "weight", holes.reshape(layer.weight.shape))
+
+
+case("weights_with_holes", lambda m, x: m.fc(pool(m.b(relu(m.a(x))))), a=lambda: with_holes(conv(3, 8, 3)),
+     b=lambda: with_holes(conv(8, 6, 3)), fc=linear(6, 3))
+
+
+def weight_standardization(m, x):
+    """Written out, and as timm does it."""
+    w, v = m.b.weight, m.c.weight
+    w = (w - w.mean((1, 2, 3), keepdim=True)) / (w.std((1, 2, 3), keepdim=True, correction=0) + 1e-5)
+    v = F.batch_norm(v.reshape(1, 4, -1), None, None, training=True).reshape_as(v)
+    x = F.conv2d(relu(m.a(x)), w, m.b.bias, padding=1)
+    return m.fc(pool(relu(F.conv2d(relu(x), v, m.c.bias, padding=1))))
+
+
+case("weight_standardization", weight_standardization, a=conv(3, 8), b=conv(8, 6, 3), c=conv(6, 4, 3), fc=linear(4, 3))
 case("functional_conv_param", lambda m, x: m.fc(pool(F.conv2d(relu(F.conv2d(x, m.w)), m.v, m.bias))),
      w=parameter(8, 3, 3, 3), v=parameter(6, 8, 1, 1), bias=parameter(6), fc=linear(6, 3))
 case("unwrapped_scale_1c11", lambda m, x: m.fc(pool(relu(m.a(x) * m.scale))), a=conv(3, 8), scale=parameter(1, 8, 1, 1),
