@@ -293,9 +293,14 @@ class Supervisor {
                                         [&](const Rank& rank) { return node_of(rank) != node && !rank.reaped; });
     if (!others_run || std::any_of(ranks_.begin(), ranks_.end(), is_running)) return;
     std::erase_if(ranks_, [&](const Rank& rank) { return node_of(rank) == node; });
-    starter_.start_again(node, ranks_, [this] { return !interrupted(); });
     back.failed_at.reset();
     back.started_at = Clock::now();
+    try {
+      starter_.start_again(node, ranks_, [this] { return !interrupted(); });
+    } catch (const std::exception& error) {  // the others go on
+      say(fmt::format("prunex: node {} cannot be started again: {}\n", node, error.what()));
+      lose(node);
+    }
   }
 
   void signal_all(int signal) {

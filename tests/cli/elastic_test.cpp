@@ -54,6 +54,20 @@ class Elastic : public testing::Test {
     return third;
   }
 
+  /// The first two ranks are silent until the others, who are too few, look for them.
+  void find_again(const std::vector<std::string>& more, const std::string& found) const {
+    Running training(scratch_.path(), endless_elastic_run(more));
+    ASSERT_TRUE(training.wait_for("exchange 3/"));
+    const auto ranks = training.children();
+    for (const size_t rank : {0, 1}) kill(ranks.at(rank), SIGSTOP);
+    ASSERT_TRUE(training.wait_for("looking for them for 60 s"));
+    for (const size_t rank : {0, 1}) kill(ranks.at(rank), SIGCONT);
+    EXPECT_TRUE(training.wait_for(found));
+    kill(training.pid(), SIGTERM);
+    EXPECT_EQ(training.finish().status, 128 + SIGTERM);
+    for (const json& change : lines_of("membership.jsonl")) EXPECT_THAT(change.at("lost"), testing::IsEmpty());
+  }
+
   std::vector<json> lines_of(const std::string& file) const { return tests::json_lines(scratch_ / ("run/" + file)); }
 
   /// Waits until the run has made so many exchanges. Its record has them sooner than the launcher's standard error,
@@ -260,20 +274,26 @@ TEST_F(Elastic, AFirstNodeThatWasSilentFindsThatTheOthersWentOn) {
 
 /// As across a network that was away for a while: who looks for the majority joins those who are there again.
 TEST_F(Elastic, AMajorityThatWasSilentIsFoundAgain) {
-  Running training(scratch_.path(), endless_elastic_run({"--nodes", "3"}));
-  ASSERT_TRUE(training.wait_for("exchange 3/"));
-  const auto ranks = training.children();
-  for (const size_t rank : {0, 1}) kill(ranks.at(rank), SIGSTOP);
-  ASSERT_TRUE(training.wait_for("looking for them for 60 s"));
-  for (const size_t rank : {0, 1}) kill(ranks.at(rank), SIGCONT);
-  EXPECT_TRUE(training.wait_for("3 go on after"));
-  kill(training.pid(), SIGTERM);
-  EXPECT_EQ(training.finish().status, 128 + SIGTERM);
-  for (const json& change : lines_of("membership.jsonl")) EXPECT_THAT(change.at("lost"), testing::IsEmpty());
+  find_again({"--nodes", "3"}, "3 go on after");
+}
+
+/// Also by those who follow another one that looks for them.
+TEST_F(Elastic, HalfThatWasSilentIsFoundAgain) {
+  find_again({"--nodes", "4"}, "4 go on after");
+}
+
+TEST_F(Elastic, ANodeOfSeveralRanksThatWasSilentIsFoundAgain) {
+  find_again({"--nodes", "2", "--ranks-per-node", "2"}, "2 go on after");
 }
 
 TEST_F(Elastic, ANodeIsLostWithOneStoppedRank) {
   const Result result = run_and(SIGSTOP, {{3, 3}}, {"--nodes", "3", "--ranks-per-node", "2"});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  expect_whole_record(1);
+}
+
+TEST_F(Elastic, TheFirstNodeIsLostWithOneStoppedRank) {
+  const Result result = run_and(SIGSTOP, {{3, 1}}, {"--nodes", "3", "--ranks-per-node", "2"});
   EXPECT_EQ(result.status, 0) << result.errors;
   expect_whole_record(1);
 }

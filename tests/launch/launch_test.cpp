@@ -207,6 +207,11 @@ TEST(Launch, ANodeThatComesBackIsARunOfItsOwn) {
               AllOf(HasSubstr("rank 0 of 2 after 2\n"), HasSubstr("rank 1 of 2 after 2\n")));
 }
 
+TEST(Launch, ANodeThatCannotBeStartedAgainEndsNoOther) {
+  expect_ends("elastic, a node cannot come back", 0,
+              AllOf(HasSubstr("prunex: node 1 cannot be started again: "), HasSubstr("it stays away\n")));
+}
+
 TEST(Launch, AnElasticRunThatHasNotBegunEndsWithARankThatFails) {
   expect_ends("elastic, never join", 1, "[rank 3] driver: no such disk\n");
 }

@@ -1,6 +1,8 @@
 // Behaves as the tests of the launcher ask: launches itself, or is a rank that fails in a given way.
 #include <ATen/ATen.h>
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -58,13 +60,25 @@ void interrupt_launcher(bool is_rank) {
   if (!is_rank) kill(getpid(), SIGTERM);
 }
 
+void use_up_descriptors() {
+  const rlimit few{64, 64};
+  setrlimit(RLIMIT_NOFILE, &few);
+  while (open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0) continue;
+}
+
 void make_elastic(const std::string& behaviour, launch::LaunchOptions& options) {
   options.elastic = behaviour == "a node leaves" || behaviour.starts_with("elastic, ");
   if (behaviour == "elastic, never join") {
     options.words_to_join = {"--join"};
     options.has_begun = [] { return false; };
   }
-  if (behaviour == "elastic, a node comes back") options.words_to_join = {"--join"};
+  if (behaviour.starts_with("elastic, a node c")) options.words_to_join = {"--join"};
+  if (behaviour == "elastic, a node cannot come back") {
+    options.has_begun = [] {  // asked when a rank has failed
+      use_up_descriptors();
+      return true;
+    };
+  }
 }
 
 /// Node 1 ends as if it had been asked to; the other one for longer than those are waited for who lag behind the end.
@@ -113,7 +127,7 @@ int main(int, char** argv) {
     }
     if (argv[1] == std::string("a node leaves")) return leave_as_node(environment->rank / 2);
     if (argv[1] == std::string("elastic, all nodes fail")) return fail_node_by_node(environment->rank);
-    if (argv[1] == std::string("elastic, a node comes back")) return come_back(*environment, argv[2] != nullptr);
+    if (std::string(argv[1]).starts_with("elastic, a node c")) return come_back(*environment, argv[2] != nullptr);
     if (std::string(argv[1]).ends_with("never join") && environment->rank == 3)
       throw std::runtime_error("no such disk");
     auto hierarchy = comm::connect(*environment);

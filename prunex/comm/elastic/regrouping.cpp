@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -36,7 +38,7 @@ class Elastic::Inquiries {
   /// Whether somebody has gone on without this node.
   bool is_out() const { return is_out_; }
 
-  /// Returns those of which every rank has come or answers.
+  /// Returns those of which every rank has come, or answered when it was last asked.
   std::vector<int> ask(const std::vector<int>& nodes, const std::vector<Report>& here) {
     std::vector<int> there;
     for (const int node : nodes) {
@@ -53,17 +55,21 @@ class Elastic::Inquiries {
 
  private:
   bool ask(int node, int local_rank) {
-    const auto presence =
-        calls_.ask(of_.doors_[static_cast<size_t>(node)][static_cast<size_t>(local_rank)], of_.patience_with(node));
+    const Endpoint& door = of_.doors_[static_cast<size_t>(node)][static_cast<size_t>(local_rank)];
+    std::optional<Presence>& last = last_[{node, local_rank}];
+    const auto presence = calls_.ask(door, of_.patience_with(node));
+    if (presence) last = presence;
     if (presence == Presence::kEnded) missing_.dead.insert(node);
     if (presence == Presence::kSilent) missing_.silent.insert(node);
     if (presence == Presence::kWentOn) is_out_ = true;
-    return presence == Presence::kThere;
+    return last == Presence::kThere;
   }
 
   const Elastic& of_;
   Missing& missing_;
   RollCall calls_;
+  std::map<std::pair<int, int>, std::optional<Presence>>
+      last_;  // by node and local rank; ranks answer at their own times
   bool is_out_ = false;
 };
 
@@ -238,6 +244,7 @@ std::optional<Elastic::Decision> Elastic::follow(int node, Missing& missing) {
     if (presence == Presence::kBroken) presence = presence_at(door, door_key(), silence);
     if (presence == Presence::kEnded) missing.dead.insert(node);
     if (presence == Presence::kSilent) missing.silent.insert(node);
+    if (presence == Presence::kThere) missing.silent.clear();  // it may have found them
     return std::nullopt;
   }
 }
@@ -260,7 +267,7 @@ std::optional<Elastic::Decision> Elastic::lead(Missing& missing) {
       if (waits) missing.dead.insert(static_cast<int>(node));
     }
     const Verdict verdict = decide(here, missing, ranks_of_, options_.least_nodes);
-    if (missing.dead.count(node_) > 0) {
+    if (missing.dead.count(node_) > 0 || missing.silent.count(node_) > 0) {
       throw std::runtime_error(fmt::format("[comm] {} of this node, {}: the node is lost", kLostRank, node_));
     }
     if (others.is_out()) throw LeftBehind(without_this_node());
