@@ -107,11 +107,15 @@ def why_not_trained(model: nn.Module, arguments: tuple[Any, ...]) -> str:
     Buffers and the states of random numbers stay."""
     cuda = sorted({p.device.index or 0 for p in model.parameters() if p.is_cuda})
     own = [b for b in model.buffers() if not _modules.repeats(b)]
+    buffers = [(module, dict(module._buffers)) for module in model.modules()]  # forward() may put others in their place
     with _modules.mode(model, True), _modules.restored(own), torch.no_grad(), torch.random.fork_rng(cuda):
         try:
             model(*arguments)
         except Exception as error:
             return str(error) or type(error).__name__
+        finally:
+            for module, held in buffers:
+                module._buffers.update(held)
     return ""
 
 

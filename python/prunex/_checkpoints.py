@@ -129,10 +129,11 @@ def _remove_others(directory: Path, kept: str, own: Set[str]) -> None:
 
 def save(directory: Path, step: int, make: Callable[[], Mapping[str, Any]], own: set[str], ranks: _ranks.Ranks,
          process_group: dist.ProcessGroup | None) -> None:
-    """What `make` makes. own: the folders of this run, among which this one comes. Collective; where one rank cannot
-    write, nothing of this checkpoint stays. Raises OSError or ValueError there, RuntimeError on the others."""
-    word = _ranks.gathered(secrets.token_hex(4), process_group)[0]
-    folder = directory / f"{step}-{word}"
+    """What `make` makes. step: of this rank; of several that differ after the last exchange the folder has the last.
+    own: the folders of this run, among which this one comes. Collective; where one rank cannot write, nothing of this
+    checkpoint stays. Raises OSError or ValueError there, RuntimeError on the others."""
+    steps, words = zip(*_ranks.gathered((step, secrets.token_hex(4)), process_group))
+    folder = directory / f"{max(steps)}-{words[0]}"
     file = _file(folder, ranks.rank)
     own.add(folder.name)
 

@@ -194,6 +194,11 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
     return {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
 
 
+def frozen(model: nn.Module) -> dict[str, tuple[int, int]]:
+    """Of the parameters that take no gradients, by name: which tensor it is, and how often that was changed."""
+    return {name: (id(p), p._version) for name, p in model.named_parameters() if not p.requires_grad}
+
+
 @contextlib.contextmanager
 def restored(tensors: list[Tensor]) -> Iterator[None]:
     """What happens to them meanwhile is undone."""

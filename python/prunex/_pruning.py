@@ -360,10 +360,12 @@ def sparsify(model: nn.Module, example: Any, penalty: str = "group_norm", *, str
     """Sparse training: drives whole units towards zero, so that prune() costs little afterwards.
 
         penalties = prunex.sparsify(model, images[:1])
-        for images, labels in loader:
-            criterion(model(images), labels).backward()
-            penalties()
-            optimizer.step()
+        for epoch in range(epochs):
+            for images, labels in loader:
+                criterion(model(images), labels).backward()
+                penalties()
+                optimizer.step()
+            penalties.refresh()  # by the weights of now; growing grows here alone
         prunex.prune(model, images[:1], macs=0.5)
 
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3))
@@ -376,7 +378,7 @@ def sparsify(model: nn.Module, example: Any, penalty: str = "group_norm", *, str
     True
 
     penalty: bn_scale, group_bn_scale, group_norm, growing or group_lasso (docs/pruning.md); strength: without, what is
-    usual for it; growth: of growing, per epoch, 1e-4 unless told; ignore: layers whose outputs get no penalty, as
+    usual for it; growth: of growing, with each refresh(), 1e-4 unless told; ignore: layers whose outputs get no penalty, as
     prune() has it.
     """
     if penalty not in (known := library.penalties()):

@@ -53,6 +53,8 @@ class _Strategy(Resumable):
     _follows = True  # the module's code can do without what goes
     _counted: _steps.CountedSteps | None = None
     _finished = False
+    _finished_after: int | None = None  # the step; None: since then the loop was entered again
+    _frozen: dict[str, tuple[int, int]] | None = None  # parameters without gradients: which tensor, and its version
     _begun: tuple[int, list[int]] = (0, [])  # steps, and versions of the weights
     _mixes_rows: bool | None = None  # an optimizer does, in a state that no mask reaches
 
@@ -187,11 +189,12 @@ class _Strategy(Resumable):
             with self._as_made():
                 self._begin()
                 self._begun = (self.step, _versions(self.model))
+                self._frozen = _modules.frozen(self.model)
         except BaseException:
             steps.end()
             raise
         self._outside.remove()
-        self._counted, self._entered = steps, True
+        self._counted, self._entered, self._finished_after = steps, True, None
         return self
 
     def _begin(self) -> None:
@@ -218,7 +221,8 @@ class _Strategy(Resumable):
         if self._counted is not None:
             self._counted.end()
         if kind is None:
-            self.finish()
+            if self._finished_after != self.step:  # what came after it, such as statistics estimated anew, stays
+                self.finish()
         elif self._on_its_way():
             self._ranks.give_up()  # whether it ends well nobody hears
 
@@ -275,6 +279,17 @@ class _Strategy(Resumable):
             _before_exchange.expect_same_layout(was[0] | was[1], own[0] | own[1])
         _modules.expect_trained(self.model, self.optimizers, whole=self._wants_all)
         self._strategy.set_weights(*own)
+        self._doubt_frozen()
+
+    def _doubt_frozen(self) -> None:
+        """Warns, once, of what moves and is never exchanged."""
+        if self._frozen is None:
+            return
+        now = _modules.frozen(self.model)
+        if moved := sorted(name for name, seen in self._frozen.items() if now.get(name, seen) != seen):
+            self._frozen = None
+            warnings.warn(f"`model`: {moved[0]} takes no gradients, but the loop changes it: no exchange has it, so it "
+                          "differs between ranks; wanted a buffer, which is averaged", stacklevel=5)
 
     def _mask_optimizer(self) -> None:
         for state in _modules.optimizer_state(self.model, self.optimizers).values():
@@ -283,7 +298,8 @@ class _Strategy(Resumable):
 
     def finish(self) -> None:
         """Ends the training: exchanges what the last steps have changed, makes the masks final if they are not, and
-        leaves z in the module, the same on all ranks. Collective; leaving the context calls it."""
+        leaves z in the module, the same on all ranks. Collective; leaving the context calls it, unless that has been
+        done after the last step."""
         if not self._entered:
             raise ValueError(f"finish: no step was counted, wanted `with` this {type(self).__name__} around the loop")
         with self._as_made():
@@ -304,7 +320,7 @@ class _Strategy(Resumable):
             raise ValueError("`optimizer`: no step of it was counted, though the weights of the model have changed; "
                              "wanted the optimizer whose step() the loop calls")
         _modules.copy_weights(self.model, *self._strategy.product())
-        self._finished = True
+        self._finished, self._finished_after = True, self.step
         if self._has_masks and not self._masked:
             of = "" if self.total_steps is None else f" of {self.total_steps}"
             warnings.warn(f"{type(self).__name__}: ended after step {self.step}{of}, before its masks were final: what "
@@ -373,6 +389,8 @@ class _Strategy(Resumable):
             return None
         self._cut = removable
         self._strategy.cut(removable, *_modules.weights(self.model))
+        if self._frozen is not None:
+            self._frozen = _modules.frozen(self.model)
         return removable
 
     def _apply(self, cut: library.Cut) -> Callable[[], None]:

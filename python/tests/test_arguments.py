@@ -32,6 +32,7 @@ from training import OPTIMIZERS, admm, batch, diloco, small_network
     ({"example": torch.zeros(1, 3, 8, 8), "groups": "none"}, "`example`: diloco masks nothing with `groups` none"),
     ({"prune_to": "macs=0.5"}, "`prune_to`: no option of a strategy"),
     ({"local_after": 2}, "`local_after`: no option of a strategy"),
+    ({"in_node": "gradients"}, "`in_node`: no option of a strategy"),
     ({"ranks_per_node": 2}, "`ranks_per_node`: got 2, this process is alone"),
     ({"example": torch.zeros(1, 2, 8, 8), "groups": "coupled", "total_steps": 100}, "`model`: torch.export cannot"),
 ])

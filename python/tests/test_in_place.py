@@ -404,3 +404,22 @@ def test_tied_weights_are_checked_with_others_too():
         warnings.simplefilter("error")
         prunex.prune(net, torch.randn(2, 8), ratio=0.5)
     assert net.a.weight is net.b.weight and net.a.out_features == net.b.out_features == 4
+
+
+def test_a_statistic_that_a_module_puts_anew_in_its_place_stays():
+    class Watched(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3)
+            self.register_buffer("seen", torch.ones(()))
+
+        def forward(self, x):
+            h = self.a(x).relu()
+            if self.training:
+                self.seen = 0.9 * self.seen + 0.1 * h.detach().mean()
+            return self.b(h)
+
+    net = Watched()
+    seen = net.seen
+    prunex.prune(net, torch.zeros(1, 3, 8, 8), ratio=0.5)
+    assert net.a.out_channels == 4 and net.seen is seen and seen == 1

@@ -280,6 +280,32 @@ def test_statistics_that_are_estimated_between_contexts_are_taken():
     assert strategy.step == 8
 
 
+def test_what_comes_after_the_end_stays():
+    net = small_network()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with prunex.LocalSGD(net, optimizer, 3) as training:
+        loop(net, optimizer)
+        training.finish()
+        net[1].running_mean.fill_(7)  # as update_bn would
+    assert net[1].running_mean.eq(7).all()
+    with training:
+        training.finish()
+        loop(net, optimizer)
+    assert training.exchange.index == 4 and training.product()["1.running_mean"].equal(net[1].running_mean)
+
+
+def test_what_moves_without_gradients_is_warned_of_once():
+    net = small_network()
+    net.target = torch.nn.Parameter(torch.zeros(3), requires_grad=False)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with pytest.warns(UserWarning, match="`model`: target takes no gradients, but the loop changes it") as warned:
+        with prunex.LocalSGD(net, optimizer, 2):
+            for step in range(1, 7):
+                train_step(net, optimizer, 0, step)
+                net.target.lerp_(torch.ones(3), 0.1)
+    assert len(warned) == 1
+
+
 def test_numbers_that_are_not_finite_are_not_given_on():
     net = small_network()
     optimizer = torch.optim.SGD(net.parameters(), 0.1)

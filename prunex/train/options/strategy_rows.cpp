@@ -386,10 +386,10 @@ void describe_strategies(text::OptionList& list, TrainOptions& options) {
 std::vector<std::string> loop_options() {
   static const std::set<std::string> kOfTheCommand = {
       // a loop decides these itself, or calls them by another name
-      "strategy",           "preset",        "no-shrink",         "prune-to",   "prune-below",
-      "prune-steps",        "prune-every",   "prune-at",          "importance", "normalizer",
-      "importance-samples", "density",       "no-error-feedback", "dgc",        "dgc-clip",
-      "dgc-warmup-epochs",  "powersgd-rank", "powersgd-start",    "local-after"};
+      "strategy",           "preset",        "no-shrink",         "prune-to",    "prune-below",
+      "prune-steps",        "prune-every",   "prune-at",          "importance",  "normalizer",
+      "importance-samples", "density",       "no-error-feedback", "dgc",         "dgc-clip",
+      "dgc-warmup-epochs",  "powersgd-rank", "powersgd-start",    "local-after", "in-node"};
   TrainOptions options;
   text::OptionList list;
   describe_strategies(list, options);

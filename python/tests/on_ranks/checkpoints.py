@@ -19,7 +19,8 @@ CASES = [
     (2, "what_one_rank_cannot_write_no_rank_has"), (2, "what_one_rank_cannot_read_is_said_on_all"),
     (3, "a_node_finds_its_own_share_on_its_disk"), (4, "other_numbers_of_nodes_go_on 4 2"),
     (4, "other_numbers_of_nodes_go_on 2 4"), (4, "other_numbers_of_nodes_go_on 3 2 4"), (4, "nodes_of_two_ranks_go_on"),
-    (4, "other_ranks_per_node_are_refused"), (3, "a_newcomer_has_all_that_is_not_trained")]
+    (4, "other_ranks_per_node_are_refused"), (3, "a_newcomer_has_all_that_is_not_trained"),
+    (2, "ranks_that_made_fewer_steps_have_one_checkpoint")]
 
 
 @contextlib.contextmanager
@@ -284,3 +285,19 @@ def what_one_rank_cannot_read_is_said_on_all():
             assert str(error).startswith("rank 1: ") == (dist.get_rank() == 0)
         else:
             raise AssertionError("resumed")
+
+
+def ranks_that_made_fewer_steps_have_one_checkpoint():
+    def fresh():
+        net = small_network()
+        return prunex.LocalSGD(net, OPTIMIZERS["adamw"](net.parameters()), 5, ranks_per_node=1)
+
+    last = 8 + dist.get_rank()
+    with folder() as where:
+        with fresh() as training:
+            train(training, 1, last)
+        training.save(where)
+        assert [path.name.partition("-")[0] for path in where.iterdir()] == ["9"]
+        again = fresh()
+        assert again.resume(where) == {} and again.step == last
+        assert again.optimizer.state_dict()["state"][0]["step"] == last

@@ -87,7 +87,9 @@ case("weight_norm_conv", lambda m, x: m.fc(pool(m.b(F.gelu(m.a(x))))), a=lambda:
 def with_holes(layer):
     """As torch.nn.utils.prune leaves it: a parameter times a buffer of zeros and ones."""
     holes = (torch.arange(layer.weight.numel()) % 3 > 0).float()
-    return prune.custom_from_mask(layer, "weight", holes.reshape(layer.weight.shape))
+    prune.custom_from_mask(layer, "weight", holes.reshape(layer.weight.shape))
+    layer.weight = layer.weight.detach()  # so that the module can be copied; its hook makes it anew
+    return layer
 
 
 case("weights_with_holes", lambda m, x: m.fc(pool(m.b(relu(m.a(x))))), a=lambda: with_holes(conv(3, 8, 3)),
@@ -98,7 +100,7 @@ def weight_standardization(m, x):
     """Written out, and as timm does it."""
     w, v = m.b.weight, m.c.weight
     w = (w - w.mean((1, 2, 3), keepdim=True)) / (w.std((1, 2, 3), keepdim=True, correction=0) + 1e-5)
-    v = F.batch_norm(v.reshape(1, 4, -1), None, None, training=True).reshape_as(v)
+    v = F.batch_norm(v.reshape(1, len(v), -1), None, None, training=True).reshape_as(v)
     x = F.conv2d(relu(m.a(x)), w, m.b.bias, padding=1)
     return m.fc(pool(relu(F.conv2d(relu(x), v, m.c.bias, padding=1))))
 
