@@ -15,12 +15,6 @@ namespace {
 
 using program::Role;
 
-constexpr int64_t kMost = 1 << 24;
-
-void keep_first(int32_t& current, int32_t reason) {
-  if (reason != kFree && (current == kFree || reason < current)) current = reason;
-}
-
 std::string name_of_call(const Graph& graph, const Node& node) {
   for (ValueId output : node.outputs) {
     if (output != kNoValue) return fmt::format("{} (node {})", node.target, graph.values[output].name);
@@ -33,45 +27,6 @@ bool holds_weight(Role role) {
 }
 
 }  // namespace
-
-Unit Units::add(int64_t count) {
-  TORCH_CHECK(count >= 0 && count <= kMost - size(), "[channels] has more than ", kMost, " channels");
-  const auto first = static_cast<Unit>(parents_.size());
-  for (int64_t i = 0; i < count; ++i) parents_.push_back(first + static_cast<Unit>(i));
-  sets_.resize(parents_.size());
-  return first;
-}
-
-Unit Units::find(Unit unit) const {
-  while (parents_[unit] != unit) unit = parents_[unit];  // few: the smaller set joins the larger
-  return unit;
-}
-
-void Units::unite(Unit a, Unit b, int32_t reason) {
-  if (a == b) return;
-  if (a == kFixed || b == kFixed) return freeze(a == kFixed ? b : a, reason);
-  a = find(a);
-  b = find(b);
-  if (a == b) return;
-  if (sets_[a].size < sets_[b].size) std::swap(a, b);
-  parents_[b] = a;
-  sets_[a].size += sets_[b].size;
-  sets_[a].marks |= sets_[b].marks;
-  keep_first(sets_[a].frozen, sets_[b].frozen);
-  keep_first(sets_[a].blurred, sets_[b].blurred);
-}
-
-void Units::freeze(Unit unit, int32_t reason) {
-  if (unit != kFixed) keep_first(sets_[find(unit)].frozen, reason);
-}
-
-void Units::blur(Unit unit, int32_t reason) {
-  if (unit != kFixed) keep_first(sets_[find(unit)].blurred, reason);
-}
-
-void Units::mark(Unit unit, Mark mark) {
-  if (unit != kFixed) sets_[find(unit)].marks |= static_cast<uint8_t>(mark);
-}
 
 Axes::Axes(const Graph& graph, GroupOptions options, Choices choices)
     : graph_(graph),
@@ -151,7 +106,7 @@ void Axes::note_writes() {
 /// standardized, a mask.
 void Axes::note_kernels() {
   for (const Node& node : graph_.nodes) {
-    if (!node.target.starts_with("aten::conv")) continue;
+    if (operation_of(node.target).rule != convolution_rule) continue;
     const ValueId kernel = node.tensor("weight");
     std::unordered_set<ValueId> known{kernel};
     for (std::vector<ValueId> open{kernel}; !open.empty();) {

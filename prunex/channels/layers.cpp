@@ -146,7 +146,8 @@ class Recurrent {
 
 constexpr const char* kAverages = "takes statistics over this axis";
 
-/// The channels of the input and of the tensors of one entry per channel.
+/// The channels of the input and of the tensors of one entry per channel. Sets the axes behind them, whose statistics
+/// are taken.
 Labels tie_channels(Axes& axes, const Node& node, ValueId input) {
   Labels channels = axes.labels(input, kChannelAxis);
   for (const char* name : {"weight", "bias", "running_mean", "running_var"}) {

@@ -55,27 +55,37 @@ class RoleCollector {
   /// none.
   Source source(ValueId value) const {
     Source source{value, in_order(rank(value))};
-    ValueId whole = kNoValue;  // what was reshaped, while its shape is not found again
-    while (graph_.values[source.parameter].role != Role::kParameter || whole != kNoValue) {
+    while (graph_.values[source.parameter].role != Role::kParameter) {
       const Node* node = producers_[source.parameter];
       const ValueId input = node == nullptr ? kNoValue : operand(*node, source.parameter);
       if (input == kNoValue) return {};
-      const bool reshapes = is_reshape(*node) && !same_shape(input, source.parameter);
-      if (reshapes && whole == kNoValue) whole = source.parameter;
-      if (whole == kNoValue) {
-        const auto order = order_before(*node, input, source.parameter);
-        if (order.empty()) return {};
-        for (int64_t& axis : source.axes) {
-          if (axis >= static_cast<int64_t>(order.size())) return {};
-          axis = order[axis];
-        }
-      } else if (!reshapes && order_before(*node, input, source.parameter) != in_order(rank(input))) {
-        return {};
+      if (is_reshape(*node) && !same_shape(input, source.parameter)) {
+        source.parameter = before_reshapes(source.parameter);
+        if (source.parameter == kNoValue) return {};
+        continue;
+      }
+      const auto order = order_before(*node, input, source.parameter);
+      if (order.empty()) return {};
+      for (int64_t& axis : source.axes) {
+        if (axis >= static_cast<int64_t>(order.size())) return {};
+        axis = order[axis];
       }
       source.parameter = input;
-      if (whole != kNoValue && same_shape(input, whole)) whole = kNoValue;
     }
     return source;
+  }
+
+  /// What had the value's shape, and its elements in their order, before it was reshaped; kNoValue: nothing had.
+  ValueId before_reshapes(ValueId value) const {
+    ValueId earlier = value;
+    do {
+      const Node* node = producers_[earlier];
+      const ValueId input = node == nullptr ? kNoValue : operand(*node, earlier);
+      if (input == kNoValue) return kNoValue;
+      if (!is_reshape(*node) && order_before(*node, input, earlier) != in_order(rank(input))) return kNoValue;
+      earlier = input;
+    } while (!same_shape(earlier, value));
+    return earlier;
   }
 
   /// What the node makes its result of, one element of each: the only operand that is as large and not made of a buffer

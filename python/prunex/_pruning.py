@@ -378,8 +378,8 @@ def sparsify(model: nn.Module, example: Any, penalty: str = "group_norm", *, str
     True
 
     penalty: bn_scale, group_bn_scale, group_norm, growing or group_lasso (docs/pruning.md); strength: without, what is
-    usual for it; growth: of growing, with each refresh(), 1e-4 unless told; ignore: layers whose outputs get no penalty, as
-    prune() has it.
+    usual for it; growth: of growing, with each refresh(), 1e-4 unless told; ignore: layers whose outputs get no
+    penalty, as prune() has it.
     """
     if penalty not in (known := library.penalties()):
         raise ValueError(f"`penalty`: got {penalty!r}, wanted one of {', '.join(known)}")

@@ -208,7 +208,7 @@ TEST(Launch, ANodeThatComesBackIsARunOfItsOwn) {
 }
 
 TEST(Launch, ANodeThatCannotBeStartedAgainEndsNoOther) {
-  expect_ends("elastic, a node cannot come back", 0,
+  expect_ends("elastic, a node comes back in vain", 0,
               AllOf(HasSubstr("prunex: node 1 cannot be started again: "), HasSubstr("it stays away\n")));
 }
 

@@ -72,8 +72,8 @@ void make_elastic(const std::string& behaviour, launch::LaunchOptions& options) 
     options.words_to_join = {"--join"};
     options.has_begun = [] { return false; };
   }
-  if (behaviour.starts_with("elastic, a node c")) options.words_to_join = {"--join"};
-  if (behaviour == "elastic, a node cannot come back") {
+  if (behaviour.starts_with("elastic, a node comes back")) options.words_to_join = {"--join"};
+  if (behaviour == "elastic, a node comes back in vain") {
     options.has_begun = [] {  // asked when a rank has failed
       use_up_descriptors();
       return true;
@@ -127,7 +127,8 @@ int main(int, char** argv) {
     }
     if (argv[1] == std::string("a node leaves")) return leave_as_node(environment->rank / 2);
     if (argv[1] == std::string("elastic, all nodes fail")) return fail_node_by_node(environment->rank);
-    if (std::string(argv[1]).starts_with("elastic, a node c")) return come_back(*environment, argv[2] != nullptr);
+    if (std::string(argv[1]).starts_with("elastic, a node comes back"))
+      return come_back(*environment, argv[2] != nullptr);
     if (std::string(argv[1]).ends_with("never join") && environment->rank == 3)
       throw std::runtime_error("no such disk");
     auto hierarchy = comm::connect(*environment);

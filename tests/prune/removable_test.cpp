@@ -162,14 +162,14 @@ struct Calls {
   Weights weights;
 };
 
-/// x @ a, then relu, then @ b: parameters without a layer of their own; or @ relu(a), @ relu(b), no parameters at all.
+/// x @ a, then relu, then @ b: parameters without a layer of their own; or @ (a + a), @ (b + b), no parameters at all.
 Model products(bool computed = false) {
   Calls net;
   const ValueId x = net.input({{1, true}, {3}});
   ValueId a = net.weight("a", waves({3, 4})), b = net.weight("b", waves({4, 2}));
   if (computed) {
-    a = net.call("aten::relu", {Builder::tensor("self", a)}, {{3}, {4}});
-    b = net.call("aten::relu", {Builder::tensor("self", b)}, {{4}, {2}});
+    a = net.call("aten::add.Tensor", {Builder::tensor("self", a), Builder::tensor("other", a)}, {{3}, {4}});
+    b = net.call("aten::add.Tensor", {Builder::tensor("self", b), Builder::tensor("other", b)}, {{4}, {2}});
   }
   ValueId y = net.call("aten::mm", {Builder::tensor("self", x), Builder::tensor("mat2", a)}, {{1, true}, {4}});
   y = net.call("aten::relu", {Builder::tensor("self", y)}, {{1, true}, {4}});

@@ -125,8 +125,7 @@ Verdict decide(const std::vector<Report>& here, const Missing& missing, const Ra
   const std::set<int> complete = complete_nodes(here, ranks_of);
   const std::vector<Roster> rosters = rosters_to_win(here);
   for (const int node : candidates(here)) {
-    const bool is_gone = missing.dead.count(node) > 0 || missing.silent.count(node) > 0;
-    if (!is_gone && complete.count(node) == 0) verdict.waiting.push_back(node);
+    if (!missing.has(node) && complete.count(node) == 0) verdict.waiting.push_back(node);
   }
   if (!verdict.waiting.empty()) return verdict;
 

@@ -46,6 +46,8 @@ struct Report {
 struct Missing {
   std::set<int> dead;    ///< nodes of which a process has ended: its machine said so
   std::set<int> silent;  ///< nodes that do not answer: dead, or cut off and going on
+
+  bool has(int node) const { return dead.count(node) > 0 || silent.count(node) > 0; }
 };
 
 struct Verdict {

@@ -210,7 +210,12 @@ std::optional<Presence> RollCall::ask(const Endpoint& door, milliseconds patienc
   }
   if (asked.answer.wait_for(milliseconds(0)) != std::future_status::ready) return std::nullopt;
   asked.answered_at = Clock::now();
-  return asked.answer.get();
+  return asked.last = asked.answer.get();
+}
+
+bool RollCall::is_there(const Endpoint& door) const {
+  const auto asked = asked_.find(door.text());
+  return asked != asked_.end() && asked->second.last == Presence::kThere;
 }
 
 }  // namespace prunex::comm

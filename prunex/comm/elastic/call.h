@@ -104,10 +104,13 @@ class RollCall {
 
   /// What has been heard from there since the last time; then, after a pause, asks again, for so long.
   std::optional<Presence> ask(const Endpoint& door, std::chrono::milliseconds patience);
+  /// Whether that was so when it last answered: each does at its own time.
+  bool is_there(const Endpoint& door) const;
 
  private:
   struct Asked {
     std::future<Presence> answer;
+    std::optional<Presence> last;
     std::chrono::steady_clock::time_point answered_at = {};
   };
 

@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <map>
 #include <mutex>
-#include <optional>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -56,20 +54,16 @@ class Elastic::Inquiries {
  private:
   bool ask(int node, int local_rank) {
     const Endpoint& door = of_.doors_[static_cast<size_t>(node)][static_cast<size_t>(local_rank)];
-    std::optional<Presence>& last = last_[{node, local_rank}];
     const auto presence = calls_.ask(door, of_.patience_with(node));
-    if (presence) last = presence;
     if (presence == Presence::kEnded) missing_.dead.insert(node);
     if (presence == Presence::kSilent) missing_.silent.insert(node);
     if (presence == Presence::kWentOn) is_out_ = true;
-    return last == Presence::kThere;
+    return calls_.is_there(door);
   }
 
   const Elastic& of_;
   Missing& missing_;
   RollCall calls_;
-  std::map<std::pair<int, int>, std::optional<Presence>>
-      last_;  // by node and local rank; ranks answer at their own times
   bool is_out_ = false;
 };
 
@@ -207,7 +201,7 @@ std::string Elastic::without_this_node() const {
 int Elastic::leader(const Missing& missing) const {
   for (const int node : candidates({report()})) {
     if (node == node_) return node;
-    if (missing.dead.count(node) == 0 && missing.silent.count(node) == 0) return node;
+    if (!missing.has(node)) return node;
   }
   return node_;
 }
@@ -219,7 +213,7 @@ Elastic::Decision Elastic::seek() {
     const bool leads = node == node_ && local_rank_ == 0;
     if (const auto decision = leads ? lead(missing) : follow(node, missing)) return *decision;
     if (leads) continue;  // a lower node is there again
-    if (missing.dead.count(node_) == 0 && missing.silent.count(node_) == 0) continue;
+    if (!missing.has(node_)) continue;
     throw std::runtime_error(fmt::format("[comm] {} 0 of this node, {}: the node is lost", kLostRank, node_));
   }
 }
@@ -267,7 +261,7 @@ std::optional<Elastic::Decision> Elastic::lead(Missing& missing) {
       if (waits) missing.dead.insert(static_cast<int>(node));
     }
     const Verdict verdict = decide(here, missing, ranks_of_, options_.least_nodes);
-    if (missing.dead.count(node_) > 0 || missing.silent.count(node_) > 0) {
+    if (missing.has(node_)) {
       throw std::runtime_error(fmt::format("[comm] {} of this node, {}: the node is lost", kLostRank, node_));
     }
     if (others.is_out()) throw LeftBehind(without_this_node());
