@@ -339,8 +339,9 @@ def _program_of(result: library.PrunedNetwork) -> ExportedProgram:
 class Sparsifier:
     """Adds a penalty's gradients to those of a module's parameters: call it after backward()."""
 
-    def __init__(self, model: nn.Module, penalties: library.Penalties) -> None:
+    def __init__(self, model: nn.Module, penalty: str, penalties: library.Penalties) -> None:
         self._model = model
+        self._penalty = penalty
         self._penalties = penalties
         self.refresh(0.0)
 
@@ -353,6 +354,21 @@ class Sparsifier:
         """New coefficients from the weights as they are; of ranks that hold the same. epochs: passed since the last
         call."""
         self._penalties.refresh(dict(self._model.named_parameters()), epochs)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The coefficients, which growing alone does not find again in the weights."""
+        return {"penalty": self._penalty, **self._penalties.state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Of the same penalty on a module of the same shapes; else ValueError."""
+        coefficients, own = ({name: value for name, value in part.items() if name != "penalty"}
+                             for part in (state, self.state_dict()))
+        if (penalty := state.get("penalty")) != self._penalty:
+            raise ValueError(f"load_state_dict: got a state of {penalty!r}, wanted one of {self._penalty!r}")
+        for name in sorted(coefficients.keys() | own.keys()):
+            if name not in coefficients or name not in own or coefficients[name].shape != own[name].shape:
+                raise ValueError(f"load_state_dict: got a state of another module: {name} differs")
+        self._penalties.load(coefficients)
 
 
 def sparsify(model: nn.Module, example: Any, penalty: str = "group_norm", *, strength: float | None = None,
@@ -394,6 +410,6 @@ def sparsify(model: nn.Module, example: Any, penalty: str = "group_norm", *, str
     ignored = _patterns(ignore, plain)
     network = library.Network(*_file_of(model, example))
     try:
-        return Sparsifier(plain, library.Penalties(network, penalty, strength, growth, ignored))
+        return Sparsifier(plain, penalty, library.Penalties(network, penalty, strength, growth, ignored))
     except ValueError as error:
         raise ValueError(str(error).replace("`sparse`", "`penalty`")) from None

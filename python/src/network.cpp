@@ -219,6 +219,10 @@ class Penalties {
     regularizer_.add_to_gradients(tensors, factor);
   }
 
+  nb::dict state() const { return python::to_python(regularizer_.state()); }
+
+  void load(const nb::dict& state) { regularizer_.load(dictionary_of(state)); }
+
  private:
   static prune::RegularizerOptions options_of(const std::string& penalty, std::optional<double> strength, double growth,
                                               std::vector<std::string> ignore) {
@@ -342,7 +346,9 @@ void bind_penalties(nb::module_& module) {
       .def("refresh", &Penalties::refresh,
            nb::sig("def refresh(self, params: dict[str, torch.Tensor], epochs: float) -> None"))
       .def("add_to_gradients", &Penalties::add_to_gradients,
-           nb::sig("def add_to_gradients(self, params: dict[str, torch.Tensor], factor: float) -> None"));
+           nb::sig("def add_to_gradients(self, params: dict[str, torch.Tensor], factor: float) -> None"))
+      .def("state", &Penalties::state, nb::sig("def state(self) -> dict[str, torch.Tensor]"))
+      .def("load", &Penalties::load, nb::sig("def load(self, state: dict[str, torch.Tensor]) -> None"));
 }
 
 }  // namespace

@@ -86,6 +86,33 @@ def test_penalties_grow_from_nothing():
     assert not torch.equal(net[3].weight.grad, before)
 
 
+def test_penalties_go_on_from_their_state(tmp_path):
+    def gradient(penalties):
+        net.zero_grad()
+        net(X).square().mean().backward()
+        penalties()
+        return net[3].weight.grad.clone()
+
+    net = small_network()
+    penalties = prunex.sparsify(net, X, "growing", growth=0.1)
+    for _ in range(3):
+        penalties.refresh()
+    torch.save(penalties.state_dict(), tmp_path / "penalties.pt")
+    saved = torch.load(tmp_path / "penalties.pt", weights_only=True)
+    anew = prunex.sparsify(net, X, "growing", growth=0.1)
+    assert not torch.equal(gradient(anew), gradient(penalties))
+    anew.load_state_dict(saved)
+    assert torch.equal(gradient(anew), gradient(penalties))
+    anew.refresh(), penalties.refresh()
+    assert torch.equal(gradient(anew), gradient(penalties))
+
+    with pytest.raises(ValueError, match="got a state of 'growing', wanted one of 'group_norm'"):
+        prunex.sparsify(net, X).load_state_dict(saved)
+    other = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Conv2d(6, 4, 3))
+    with pytest.raises(ValueError, match="of another module: 0/0.weight differs"):
+        prunex.sparsify(other, X, "growing").load_state_dict(saved)
+
+
 def test_numbers_that_no_penalty_can_be_added_to_are_refused_at_once():
     with pytest.raises(ValueError, match="`model`: 0.weight is torch.bfloat16, wanted torch.float32 or torch.float64"):
         prunex.sparsify(small_network(torch.bfloat16), X.bfloat16())
