@@ -32,6 +32,9 @@ struct WeightRole {
   uint32_t inputs = 0;                    ///< bit i: a layer reads its input's channels along axis i
 
   bool reads(int64_t axis) const { return (inputs >> axis & 1) != 0; }
+  /// Channels that the layer reads where its weight has so many positions along an axis of inputs: those of a grouped
+  /// convolution read one of each group.
+  int64_t channels_read(int64_t positions) const { return positions * (out_axis == 0 ? groups : 1); }
 };
 /// By the name that owns the storage; weights that no operation knows are kOther. A weight that plays several parts
 /// gets the first one's role.

@@ -199,7 +199,7 @@ std::vector<UnitScores> Entries::score(const std::vector<Group>& groups, const L
 UnitScores Entries::score(const Group& group, const LocalScores& local) const {
   const Slice* made_by = maker(group);
   std::vector<UnitScores> entries;
-  size_t first = 0;
+  std::optional<size_t> first;
   for (const Slice& slice : group.slices) {
     const WeightRole& part = role(slice.tensor);
     const auto positions = local(slice, part, group.size);
@@ -208,8 +208,9 @@ UnitScores Entries::score(const Group& group, const LocalScores& local) const {
     entries.push_back(by_unit(slice, group.size, *positions));
     if (options_.tp_compat) scale(entries.back(), repeats(slice, part));
   }
-  if (entries.empty()) return {};
-  UnitScores scores = reduce(entries, options_.reduction, first);
+  const bool lacks_first = options_.reduction == Reduction::kFirst && !first && !options_.tp_compat;
+  if (entries.empty() || lacks_first) return {};
+  UnitScores scores = reduce(entries, options_.reduction, first.value_or(0));
   if (options_.tp_compat) scale(scores, 1 / positions_per_unit(group));
   normalize(scores, options_.normalizer);
   return scores;

@@ -68,8 +68,10 @@ class Activation final : public Importance {
     const bool reads = role.out_axis >= 0 && slice.axis != role.out_axis && entries_.counts(role);
     if (inputs == nullptr || !reads) return std::nullopt;
     const int64_t positions = weights.params[slice.tensor].size(slice.axis);
-    TORCH_CHECK(inputs->numel() % positions == 0, "[prune] evidence of ", inputs->numel(), " inputs for '",
-                slice.tensor, "', which reads ", positions);
+    if (inputs->numel() != role.channels_read(positions)) {
+      throw std::invalid_argument(fmt::format("`evidence`: got that of {} inputs for {}, which reads {}",
+                                              inputs->numel(), slice.tensor, role.channels_read(positions)));
+    }
     return to_vector(inputs->reshape({-1, positions}).sum(0));
   }
 

@@ -35,7 +35,7 @@ enum class Normalizer {
   kRange,     ///< (x - min) / (max - min + 1e-8)
   kGaussian,  ///< (x - mean) / (standard deviation + 1e-8)
   kMedian,    ///< x / (the score at position floor(size / 2) in ascending order + 1e-8)
-  kLamp,      ///< x / the sum of all scores that are not smaller (Lee et al. 2021)
+  kLamp,      ///< x / the sum of all scores that sort behind it and its own (Lee et al. 2021)
 };
 
 /// "none", "mean", "sum", "max", "range", "gaussian", "median", "lamp"; else std::invalid_argument that lists them.

@@ -96,6 +96,13 @@ std::vector<Limit> limits_of(const Analysis& analysis, const LimitOptions& optio
       if (limit.reason.empty()) limit.reason = fmt::format("`ignore` {}", pattern);
     });
   }
+  for (const auto& [name, why] : options.whole) {
+    const auto group =
+        std::find_if(groups.begin(), groups.end(), [&](const auto& group) { return group.name == name; });
+    if (group == groups.end()) throw std::invalid_argument(fmt::format("`whole`: there is no group {}", name));
+    Limit& limit = limits[static_cast<size_t>(group - groups.begin())];
+    if (limit.reason.empty()) limit.reason = why;
+  }
   return limits;
 }
 

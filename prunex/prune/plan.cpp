@@ -152,6 +152,7 @@ struct Planner::Problem {
   const std::vector<UnitScores>& scores;
   Target target;
   double progress;
+  bool limited = true;  ///< by limits and rounding; else a group keeps one unit
 };
 
 const std::vector<std::pair<std::string, Scope>>& scopes() {
@@ -184,7 +185,7 @@ int64_t Planner::spare(size_t group, const Problem& problem) const {
 }
 
 /// Without limits, every unit of a group may go.
-Ranking Planner::rank(const Problem& problem, bool limited) const {
+Ranking Planner::rank(const Problem& problem) const {
   std::map<std::string, RankedScope> scopes;
   Counts spares = problem.alive;
   for (size_t group = 0; group < groups_.size(); ++group) {
@@ -193,7 +194,7 @@ Ranking Planner::rank(const Problem& problem, bool limited) const {
     if (limits_[group].ratio) scope.ratio = *limits_[group].ratio;
     scope.units += groups_[group].size;
     scope.alive += problem.alive[group];
-    if (limited) spares[group] = spare(group, problem);
+    if (problem.limited) spares[group] = spare(group, problem);
     const bool* mask = problem.masks[groups_[group].name].const_data_ptr<bool>();
     for (int64_t unit = 0; unit < groups_[group].size; ++unit) {
       if (!mask[unit]) continue;
@@ -244,7 +245,7 @@ Counts Planner::by_cost(const Ranking& ranking, const Problem& problem) const {
   const Count& count = count_of(problem.target);
   const int64_t limit = limit_of_cost(problem);
   const auto left = [&](int64_t length) {
-    return count(rounded(count_by_group(order, length, groups_.size()) + decided, problem.alive));
+    return count(kept(count_by_group(order, length, groups_.size()) + decided, problem));
   };
   const auto all = static_cast<int64_t>(order.size());
   if (left(all) > limit) {
@@ -261,11 +262,13 @@ Counts Planner::select(const Ranking& ranking, const Problem& problem) const {
 }
 
 /// What is left of each group.
-Counts Planner::rounded(const Counts& removed, const Counts& alive) const {
-  Counts kept = alive;
+Counts Planner::kept(const Counts& removed, const Problem& problem) const {
+  Counts kept = problem.alive;
   const auto round = options_.tp_compat ? round_down : round_nearest;
   for (size_t group = 0; group < groups_.size(); ++group) {
-    if (removed[group] > 0) kept[group] = round(alive[group] - removed[group], limits_[group], alive[group]);
+    if (removed[group] == 0) continue;
+    const int64_t alive = kept[group], left = alive - removed[group];
+    kept[group] = problem.limited ? round(left, limits_[group], alive) : std::max<int64_t>(1, left);
   }
   return kept;
 }
@@ -278,16 +281,17 @@ Plan Planner::plan(const Masks& alive, const std::vector<UnitScores>& scores, co
     TORCH_CHECK(units == 0 || units == groups_[group].size, "[prune] scores of ", units, " units of ",
                 groups_[group].name, ", wanted ", groups_[group].size);
   }
-  const Problem problem{alive, kept_units(groups_, alive), scores, target, progress};
-  const Counts removed = select(rank(problem, true), problem);
-  const Counts kept = rounded(removed, problem.alive);
+  Problem problem{alive, kept_units(groups_, alive), scores, target, progress};
+  const Counts removed = select(rank(problem), problem);
+  const Counts left = kept(removed, problem);
   const bool limits_belong = options_.tp_compat && target.kind != Target::Kind::kRatio;  // whole groups come back
-  const Counts wished = limits_belong ? removed : select(rank(problem, false), problem);
+  problem.limited = limits_belong;
+  const Counts wished = limits_belong ? removed : select(rank(problem), problem);
   Plan plan;
   for (size_t group = 0; group < groups_.size(); ++group) {
     const at::Tensor& mask = alive[groups_[group].name];
-    const bool stays = kept[group] == problem.alive[group];
-    plan.masks.insert(groups_[group].name, stays ? mask : best(mask, scores[group], kept[group]));
+    const bool stays = left[group] == problem.alive[group];
+    plan.masks.insert(groups_[group].name, stays ? mask : best(mask, scores[group], left[group]));
     plan.asked.push_back(problem.alive[group] - wished[group]);
   }
   return plan;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -31,6 +32,7 @@ struct LimitOptions {
   double max_ratio = 1;  ///< the largest share of a group's units that may go
   std::vector<LayerRatio> ratios;
   std::vector<std::string> ignore;
+  std::map<std::string, std::string> whole = {};  ///< groups that stay as they are, by name alone, and why
 };
 
 inline constexpr int64_t kHardwareMultiple = 0;
@@ -44,8 +46,8 @@ struct Limit {
   std::string reason;               ///< why nothing may go; empty: something may
 };
 
-/// One for each of analysis.groups(). A pattern that matches no group, or a share outside [0, 1], is a
-/// std::invalid_argument.
+/// One for each of analysis.groups(). A pattern that matches no group, a name that none has, or a share outside [0, 1],
+/// is a std::invalid_argument.
 std::vector<Limit> limits_of(const channels::Analysis& analysis, const LimitOptions& options);
 
 /// Which of analysis.groups() these patterns name. Throws as limits_of().
@@ -125,11 +127,11 @@ class Planner {
 
   std::string scope_of(size_t group) const;
   int64_t spare(size_t group, const Problem& problem) const;
-  Ranking rank(const Problem& problem, bool limited) const;
+  Ranking rank(const Problem& problem) const;
   std::vector<int64_t> by_ratio(const Ranking& ranking, const Problem& problem) const;
   std::vector<int64_t> by_cost(const Ranking& ranking, const Problem& problem) const;
   std::vector<int64_t> select(const Ranking& ranking, const Problem& problem) const;
-  std::vector<int64_t> rounded(const std::vector<int64_t>& removed, const std::vector<int64_t>& alive) const;
+  std::vector<int64_t> kept(const std::vector<int64_t>& removed, const Problem& problem) const;
   int64_t limit_of_cost(const Problem& problem) const;
   const Count& count_of(const Target& target) const;
 

@@ -14,6 +14,7 @@
 
 #include "prunex/program/program.h"
 #include "prunex/prune/plan.h"
+#include "prunex/prune/pruner.h"
 #include "prunex/prune/words.h"
 
 namespace prunex::prune {
@@ -83,6 +84,30 @@ void add_products(const at::Tensor& weight, at::Tensor& gradient, const double* 
       }
     }
   }
+}
+
+[[noreturn]] void refuse_size_of(const std::string& name, const at::Tensor& weight) {
+  throw std::invalid_argument(
+      fmt::format("the penalties of {} are of another size than [{}]: they were made before it was pruned", name,
+                  fmt::join(weight.sizes(), ", ")));
+}
+
+/// Which units a cut leaves: those whose first position it keeps.
+sparsity::Masks units_left(const std::vector<sparsity::Group>& groups, const sparsity::Cut& cut) {
+  sparsity::Masks alive = sparsity::full_masks(groups);
+  for (const sparsity::Group& group : groups) {
+    const sparsity::Slice& slice = group.slices.front();
+    const auto& kept = cut.tensors.at(slice.tensor).kept;
+    const auto axis = kept.find(slice.axis);
+    if (axis == kept.end()) continue;
+    const int64_t block = slice.positions_per_unit(group.size);
+    bool* is_alive = alive[group.name].mutable_data_ptr<bool>();
+    for (int64_t unit = 0; unit < group.size; ++unit) {
+      const int64_t position = slice.index.empty() ? unit : slice.index[static_cast<size_t>(unit * block)];
+      is_alive[unit] = std::binary_search(axis->second.begin(), axis->second.end(), position);
+    }
+  }
+  return alive;
 }
 
 bool is_walkable(const at::Tensor& weight) {
@@ -155,8 +180,7 @@ void Regularizer::find_groups(const channels::Analysis& analysis) {
   }
   groups_ = analysis.removable();
   std::erase_if(groups_, [&](const auto& group) { return spared.contains(group.name); });
-  importance_ = make_importance(scores_for(options_.penalty), analysis.graph());
-  weights_.clear();
+  note(analysis.graph());
   for (const auto& [name, role] : analysis.roles()) {
     const bool carries = is_of_scales()
                              ? role.kind == channels::WeightKind::kBatchNorm
@@ -164,6 +188,21 @@ void Regularizer::find_groups(const channels::Analysis& analysis) {
     const bool is_spared =
         is_of_scales() && spared_weights.contains(name);  // of others, groups_ say what is left alone
     if (carries && !is_spared) weights_.push_back(name);
+  }
+}
+
+/// What the network is now, in which groups_ lie.
+void Regularizer::note(const program::Graph& graph) {
+  importance_ = make_importance(scores_for(options_.penalty), graph);
+  for (const program::Value& value : graph.values) {
+    if (value.role == program::Role::kParameter) sizes_[graph.owner(value.weight)] = program::sizes_of(value.shape, 1);
+  }
+}
+
+void Regularizer::expect_noted(const TensorDict& params) const {
+  for (const auto& [name, sizes] : sizes_) {
+    const at::Tensor* weight = params.find(name);
+    if (weight != nullptr && weight->sizes() != at::IntArrayRef(sizes)) refuse_size_of(name, *weight);
   }
 }
 
@@ -223,6 +262,7 @@ void Regularizer::refresh(const Weights& weights, double epochs) {
   at::NoGradGuard no_grad;
   placed_.clear();
   if (options_.penalty == Penalty::kNone) return;
+  expect_noted(weights.params);
   if (options_.penalty == Penalty::kBnScale) {
     for (const auto& name : weights_) {
       if (weights.params.contains(name)) {
@@ -271,9 +311,7 @@ void Regularizer::add_to_gradients(TensorDict& params, double factor) const {
     const at::Tensor weight = parameter->detach();
     if ((rows != nullptr && rows->numel() != weight.size(0)) ||
         (channels != nullptr && (weight.dim() < 2 || channels->numel() != weight.size(1)))) {
-      throw std::invalid_argument(
-          fmt::format("the penalties of {} are of another size than [{}]: they were made before it was pruned", name,
-                      fmt::join(weight.sizes(), ", ")));
+      refuse_size_of(name, weight);
     }
     at::Tensor& gradient = parameter->mutable_grad();
     if (options_.penalty == Penalty::kBnScale) {
@@ -298,7 +336,8 @@ void Regularizer::add_to_gradients(TensorDict& params, double factor) const {
 }
 
 void Regularizer::cut(const channels::Analysis& analysis, const sparsity::Cut& cut) {
-  find_groups(analysis);
+  groups_ = remaining_groups(groups_, units_left(groups_, cut), cut);
+  note(analysis.graph());
   placed_.clear();
   for (auto& [place, positions] : coefficients_) {
     const auto& kept = cut.tensors.at(place.first).kept;

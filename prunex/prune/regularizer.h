@@ -52,15 +52,15 @@ class Regularizer {
   Regularizer(const RegularizerOptions& options, const channels::Analysis& analysis);
 
   /// New coefficients from weights that all ranks share; nothing is added before the first call. `epochs`: passed since
-  /// the last call.
+  /// the last call. Throws std::invalid_argument for weights of another size.
   void refresh(const Weights& weights, double epochs);
 
   bool has_coefficients() const { return !coefficients_.empty(); }
 
-  /// In one pass over the memory of weights and gradients. `factor` scales all coefficients.
+  /// In one pass over the memory of weights and gradients. `factor` scales all coefficients. Throws as refresh().
   void add_to_gradients(TensorDict& params, double factor) const;
 
-  /// The network was cut, and this is what it is now.
+  /// The network was cut, and this is what it is now. Its groups stay what they were found to be, with fewer units.
   void cut(const channels::Analysis& analysis, const sparsity::Cut& cut);
 
   /// "strength", and the coefficients as "AXIS/TENSOR"; and back. Throws std::invalid_argument for anything else.
@@ -72,6 +72,8 @@ class Regularizer {
 
   bool is_of_scales() const;
   void find_groups(const channels::Analysis& analysis);
+  void note(const program::Graph& graph);
+  void expect_noted(const TensorDict& params) const;
   bool counts(const std::string& tensor) const;
   void choose_strength(const std::vector<UnitScores>& scores);
   std::vector<double> coefficients(const UnitScores& scores) const;
@@ -80,7 +82,8 @@ class Regularizer {
 
   RegularizerOptions options_;
   std::vector<sparsity::Group> groups_;
-  std::vector<std::string> weights_;  // what may carry coefficients, in a group or not; sorted
+  std::vector<std::string> weights_;                   // what may carry coefficients, in a group or not; sorted
+  std::map<std::string, std::vector<int64_t>> sizes_;  // of all parameters
   std::unique_ptr<Importance> importance_;
   std::map<Place, at::Tensor> coefficients_;    // double per position, on the CPU
   mutable std::map<Place, at::Tensor> placed_;  // the same where the weights are; empty until they are wanted there

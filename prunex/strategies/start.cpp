@@ -49,6 +49,12 @@ void expect_usable(const TensorDict& params, Payload payload) {
           fmt::format("parameter {}: got {}, wanted Float or Double: autocast may compute in less", item.key(),
                       at::toString(type)));
     }
+    const auto& first = *params.begin();
+    if (type != first.value().scalar_type()) {
+      throw std::invalid_argument(
+          fmt::format("parameter {}: got {}, wanted {}, which {} is: they are exchanged together", item.key(),
+                      at::toString(type), at::toString(first.value().scalar_type()), first.key()));
+    }
     if (type == at::kDouble && payload != Payload::kFp32) {
       throw std::invalid_argument(fmt::format("`payload`: got {}; parameter {} is of float64, which goes in fp32 alone",
                                               name_of(payload), item.key()));

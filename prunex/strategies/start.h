@@ -7,8 +7,8 @@
 
 namespace prunex::strategies {
 
-/// Throws std::invalid_argument for parameters that are neither fp32 nor fp64, for fp64 if messages are rounded, or for
-/// one tensor under two names: it would be trained twice.
+/// Throws std::invalid_argument for parameters that are neither fp32 nor fp64 or partly each, for fp64 if messages are
+/// rounded, or for one tensor under two names: it would be trained twice.
 void expect_usable(const TensorDict& params, Payload payload = Payload::kFp32);
 
 /// Throws std::invalid_argument for a parameter whose rows, of dimension 0, do not lie behind each other in memory:

@@ -61,6 +61,22 @@ def _set_recurrent(m: Any) -> None:
     m.flatten_parameters()
 
 
+def _take_channels(m: Any, inputs: tuple[Any, ...]) -> None:
+    """Before the first call after a cut, of an instance norm that has no tensors to tell the channels by."""
+    _forget_to_take_channels(m)
+    if inputs:
+        m.num_features = inputs[0].shape[-m._get_no_batch_dim()]
+
+
+def _forget_to_take_channels(m: nn.Module) -> None:
+    for key in [key for key, hook in m._forward_pre_hooks.items() if hook is _take_channels]:
+        del m._forward_pre_hooks[key]
+
+
+def _is_bare_norm(m: Any) -> bool:
+    return isinstance(m, nn.modules.instancenorm._InstanceNorm) and m.weight is None and m.running_mean is None
+
+
 _ATTRIBUTES: list[tuple[Any, Callable[[Any], None]]] = [
     (nn.modules.conv._ConvNd, _set_convolution),
     (nn.Linear, _set_linear),
@@ -113,12 +129,16 @@ def cut(model: nn.Module, cut: library.Cut, optimizers: Sequence[torch.optim.Opt
     everything = _modules.tensors_of(model)
     lost = {id(everything[name]): name for name in cut.kept() if name in everything}
     before: dict[nn.Module, dict[str, Any]] = {}
+    norms: dict[Any, int] = {m: m.num_features for m in model.modules() if _is_bare_norm(m)}  # type: ignore[misc]
     undo_optimizers = [_keep_optimizer(optimizer) for optimizer in optimizers]
 
     def undo() -> None:
         for owner, state in before.items():
             owner.__dict__.clear()
             owner.__dict__.update(state)
+        for norm, channels in norms.items():
+            _forget_to_take_channels(norm)
+            norm.num_features = channels
         for undo_optimizer in undo_optimizers:
             undo_optimizer()
 
@@ -127,6 +147,8 @@ def cut(model: nn.Module, cut: library.Cut, optimizers: Sequence[torch.optim.Opt
             smaller = _cut_tensors(model, cut, everything, lost, before, layer_groups)
             for optimizer in optimizers:
                 _cut_optimizer(optimizer, everything, lost, smaller, cut)
+        for norm in norms:
+            norm.register_forward_pre_hook(_take_channels)
     except BaseException:
         undo()
         raise

@@ -94,6 +94,8 @@ def _means(module: nn.Module, params: Mapping[str, Tensor], batches: Iterable[tu
     samples = 0
     for batch in batches:
         inputs, targets, rows = _rows_of(batch)
+        if rows == 0:  # whose mean is none
+            continue
         loss = criterion(module(*inputs), targets)
         if not loss.requires_grad:
             why = ("within torch.inference_mode() there are no gradients" if torch.is_inference_mode_enabled()
@@ -130,6 +132,8 @@ def _inputs_of_layers(module: nn.Module, batches: Iterable[tuple[Any, Tensor]]) 
         with torch.no_grad():
             for batch in batches:
                 inputs, _, rows = _rows_of(batch)
+                if rows == 0:
+                    continue
                 module(*inputs)
                 samples += rows
     finally:

@@ -20,9 +20,9 @@ Plan = Callable[[list[str]], library.PrunedNetwork]
 
 
 def cut_what_follows(module: nn.Module, network: library.Network, plan: Plan, example: Any,
-                     optimizers: Sequence[torch.optim.Optimizer]) -> tuple[library.PrunedNetwork, list[str]]:
+                     optimizers: Sequence[torch.optim.Optimizer]) -> library.PrunedNetwork:
     """Cuts module and optimizers as planned. `plan` makes a plan that leaves groups of these names whole: those that the
-    module's code cannot lose, which are returned, with a warning. ValueError if that plan cannot be."""
+    module's code cannot lose, of which a warning tells. ValueError if that plan cannot be."""
     result, whole = plan([]), list[str]()
     training = _checked_cut.trains_with(module, _modules.arguments_of(example), stacklevel=4)
     arguments = _checked_cut.probes(module, _modules.arguments_of(example))
@@ -31,7 +31,7 @@ def cut_what_follows(module: nn.Module, network: library.Network, plan: Plan, ex
             _cut(module, result, arguments, optimizers, training)
             if whole:
                 warnings.warn(_said_of(module, whole), stacklevel=3)
-            return result, whole
+            return result
         except _checked_cut.Differs as error:
             if look is None:
                 raise ValueError(f"`model`: the code of {type(module).__name__} does not allow what its graph does "

@@ -175,9 +175,9 @@ def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs
     _expect_sense(importance, scope, normalizer, steps=(steps, 1), evidence=(evidence, None),
                   reduction=(reduction, None), seed=(seed, 0))
     module = _module_of(model, optimizers)
-    limits = _limits(round_to, max_ratio, layer_ratio, _patterns(ignore, module))
     file, name, own = _file_of(model, example)
     network, tensors = library.Network(file, name, own, heads, statistics), _tensors(model, module, file)
+    limits = _limits(round_to, max_ratio, layer_ratio, _patterns(ignore, module, network))
     named = importance if isinstance(importance, str) else ""
     grounds = (_scores_by(importance, network, tensors) if callable(importance)
                else _evidence(importance, tensors, evidence, steps))
@@ -187,10 +187,10 @@ def prune(model: Model, example: Any = None, *, ratio: float | None = None, macs
         return _planned(network, choice, grounds)
 
     if module is None:
-        pruned = _report(_program_of(result := plan([])), result, [])
+        pruned = _report(_program_of(result := plan([])), result)
     else:
         with _in_place.watching_optimizers(module):
-            pruned = _report(module, *_in_place.cut_what_follows(module, network, plan, example, optimizers))
+            pruned = _report(module, _in_place.cut_what_follows(module, network, plan, example, optimizers))
     if pruned.cut.empty():
         warnings.warn(f"prune: nothing was cut{_said_of((g['group'], g['kind'], g['reason']) for g in pruned.groups)}",
                       stacklevel=2)
@@ -240,7 +240,7 @@ def _prune_as(cut: Cut, model: Model, example: Any, optimizers: Sequence[torch.o
     module = _module_of(model, optimizers)
     result = library.Network(*_file_of(model, example), *how).prune_as(cut)
     if module is None:
-        return _report(_program_of(result), result, [])
+        return _report(_program_of(result), result)
     try:
         with _in_place.watching_optimizers(module):
             _in_place.cut_as(module, result, example, optimizers)
@@ -249,7 +249,7 @@ def _prune_as(cut: Cut, model: Model, example: Any, optimizers: Sequence[torch.o
         if any(isinstance(m, nn.MultiheadAttention) for m in module.modules()):
             cure = "; nn.MultiheadAttention follows none: prune the exported program, torch.export.export(model, …)"
         raise ValueError(f"`cut`: the code of {type(module).__name__} does not follow ({error}){cure}") from error
-    return _report(module, result, [])
+    return _report(module, result)
 
 
 def _module_of(model: Model, optimizers: Sequence[torch.optim.Optimizer]) -> nn.Module | None:
@@ -286,27 +286,27 @@ def _expect_sense(importance: str | Scorer, scope: str, normalizer: str | None, 
 
 def _limits(round_to: int, max_ratio: float, layer_ratio: Mapping[str, float] | None,
             ignored: list[str]) -> Callable[[list[str]], library.Limits]:
-    """Of a plan that leaves groups of these names as they are."""
+    """Of a plan that leaves groups of these names as they are: the module cannot lose them."""
     if not isinstance(layer_ratio or {}, Mapping) or not all(isinstance(name, str) for name in layer_ratio or {}):
         raise ValueError(f"`layer_ratio`: got {layer_ratio!r}, wanted a dictionary of shares by layers' names")
     shares = [(name, _arguments.number(f"layer_ratio` of `{name}", share, most=1))
               for name, share in (layer_ratio or {}).items()]
     multiple, largest = _arguments.whole("round_to", round_to), _arguments.number("max_ratio", max_ratio, most=1)
-    return lambda whole: library.Limits(multiple, largest, shares, ignored + [glob.escape(name) for name in whole])
+    why = "the module's code does not follow its cut"
+    return lambda whole: library.Limits(multiple, largest, shares, ignored, dict.fromkeys(whole, why))
 
 
-def _report(model: nn.Module | ExportedProgram, result: library.PrunedNetwork, whole: list[str]) -> Pruned:
-    decisions = [{**group, "reason": "the module's code does not follow its cut"} if group["group"] in whole else group
-                 for group in result.groups]
+def _report(model: nn.Module | ExportedProgram, result: library.PrunedNetwork) -> Pruned:
     return Pruned(model=model, parameters=(result.before[0], result.after[0]),
-                  macs=(result.before[1], result.after[1]), groups=decisions, layers=result.layers, cut=result.cut)
+                  macs=(result.before[1], result.after[1]), groups=result.groups, layers=result.layers, cut=result.cut)
 
 
-def _patterns(ignore: Sequence[str | nn.Module], module: nn.Module | None) -> list[str]:
-    """Layers by name; a module stands for all layers in it."""
+def _patterns(ignore: Sequence[str | nn.Module], module: nn.Module | None, network: library.Network) -> list[str]:
+    """Layers by name; a module stands for all layers in it whose outputs can be removed."""
     if isinstance(ignore, str):
         raise ValueError(f"`ignore`: got '{ignore}', wanted a list of names or modules")
     names = {id(m): name for name, m in module.named_modules()} if module is not None else {}
+    makers = set(network.makers())
     patterns = []
     for entry in ignore:
         if isinstance(entry, str):
@@ -318,7 +318,10 @@ def _patterns(ignore: Sequence[str | nn.Module], module: nn.Module | None) -> li
                   if any(True for _ in m.parameters(recurse=False)) and not _cuts.is_made(m)]
         if not inside:
             raise ValueError(f"`ignore`: got a {type(entry).__name__}, {names[id(entry)]}, which has no weights")
-        patterns += map(glob.escape, inside)
+        if not makers.intersection(inside):
+            raise ValueError(f"`ignore`: got a {type(entry).__name__}, {names[id(entry)]}, which makes no channels; "
+                             "wanted the layer that does")
+        patterns += [glob.escape(name) for name in inside if name in makers]
     return patterns
 
 
@@ -407,8 +410,8 @@ def sparsify(model: nn.Module, example: Any, penalty: str = "group_norm", *, str
     growth = _arguments.number("growth", 1e-4 if growth is None else growth)
     plain = _modules.plain(model)
     _modules.trained(plain)
-    ignored = _patterns(ignore, plain)
     network = library.Network(*_file_of(model, example))
+    ignored = _patterns(ignore, plain, network)
     try:
         return Sparsifier(plain, penalty, library.Penalties(network, penalty, strength, growth, ignored))
     except ValueError as error:

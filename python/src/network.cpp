@@ -88,6 +88,15 @@ class Network {
   const std::vector<DependencyGroup>& groups() const { return analysis_.groups(); }
   const channels::Analysis& analysis() const { return analysis_; }
 
+  /// Layers whose outputs are units of a group.
+  std::vector<std::string> makers() const {
+    std::vector<std::string> makers;
+    for (const prune::Limit& limit : prune::limits_of(analysis_, {})) {
+      makers.insert(makers.end(), limit.layers.begin(), limit.layers.end());
+    }
+    return makers;
+  }
+
   /// By an importance that is named. `evidence`: by parameter, what the importance asks of data.
   Pruned prune(const Choice& choice, const nb::dict& evidence) const {
     auto importance = prune::importance_named(choice.importance);
@@ -273,11 +282,13 @@ void bind_choices(nb::module_& module) {
       .def(
           "__init__",
           [](prune::LimitOptions* self, int64_t round_to, double max_ratio,
-             const std::vector<std::pair<std::string, double>>& ratios, std::vector<std::string> ignore) {
-            new (self) prune::LimitOptions{.round_to = round_to, .max_ratio = max_ratio, .ignore = std::move(ignore)};
+             const std::vector<std::pair<std::string, double>>& ratios, std::vector<std::string> ignore,
+             std::map<std::string, std::string> whole) {
+            new (self) prune::LimitOptions{
+                .round_to = round_to, .max_ratio = max_ratio, .ignore = std::move(ignore), .whole = std::move(whole)};
             for (const auto& [pattern, ratio] : ratios) self->ratios.push_back({pattern, ratio});
           },
-          nb::arg("round_to"), nb::arg("max_ratio"), nb::arg("ratios"), nb::arg("ignore"));
+          nb::arg("round_to"), nb::arg("max_ratio"), nb::arg("ratios"), nb::arg("ignore"), nb::arg("whole"));
 
   nb::class_<Choice>(module, "Choice")
       .def(
@@ -300,6 +311,7 @@ void bind_network(nb::module_& module) {
           },
           nb::arg("file"), nb::arg("name"), nb::arg("own"), nb::arg("heads") = false, nb::arg("statistics") = false)
       .def("groups", &Network::groups)
+      .def("makers", &Network::makers)
       .def("removable",
            [](const Network& self) {
              std::vector<std::string> names;

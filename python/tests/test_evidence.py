@@ -140,6 +140,32 @@ class Sum(nn.Module):
         return self.a(x) + self.b(y)
 
 
+@pytest.mark.parametrize("importance", ["taylor", "hessian", "obdc", "activation"])
+def test_empty_batches_say_nothing(importance):
+    net = small_network()
+    images, labels = batch(0, 0)
+    want = prunex.evidence(net, [(images, labels)], importance)
+    got = prunex.evidence(net, [(images, labels), (images[:0], labels[:0])], importance)
+    for name, value in want.items():
+        assert torch.equal(got[name], value)
+
+
+def test_activations_of_another_network_are_refused():
+    net = small_network()
+    seen = prunex.evidence(net, [batch(0, 0)], "activation")
+    prunex.prune(net, X, ratio=0.5, importance="activation", evidence=seen)
+    with pytest.raises(ValueError, match="`evidence`: got that of 8 inputs for 3.weight, which reads 4"):
+        prunex.prune(net, X, ratio=0.5, importance="activation", evidence=seen)
+
+
+def test_of_the_first_layer_alone_nothing_else_counts():
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3))
+    net[0].weight.requires_grad_(False)
+    net(X).square().mean().backward()
+    with pytest.warns(UserWarning, match="nothing was cut"):
+        prunex.prune(net, X, ratio=0.5, importance="taylor", reduction="first")
+
+
 def test_several_inputs_come_as_loaders_make_them():
     net, rows = Sum(), [((torch.randn(4), torch.randn(2)), i % 3) for i in range(5)]
     inputs, targets = torch.utils.data.default_collate(rows)

@@ -279,6 +279,45 @@ def test_a_weight_whose_code_does_not_follow_stays_whole():
     assert (net[0].out_features, net[2].out_features) == (8, 3) and net(torch.randn(2, 4)).shape == (2, 3)
 
 
+def test_a_group_stays_whole_without_others_that_its_layer_makes():
+    class Halves(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Conv2d(3, 32, 3), nn.Conv2d(8, 4, 3), nn.Conv2d(24, 4, 3)
+
+        def forward(self, x):
+            y = self.a(x).relu()
+            return self.b(y[:, :8]) + self.c(y[:, 8:])
+
+    net = Halves()
+    with pytest.warns(UserWarning, match="does not follow cuts of a, which stay whole"):
+        pruned = prunex.prune(net, X, ratio=0.5)
+    assert (net.b.in_channels, net.c.in_channels) == (8, 12)
+    reasons = {group["group"]: group["reason"] for group in pruned.groups}
+    assert reasons["a"] == "the module's code does not follow its cut" and reasons["a[8]"] == ""
+
+
+def test_instance_norms_without_tensors_know_their_channels():
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.InstanceNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prunex.prune(net, X, ratio=0.5)
+        net(X)
+    assert net[1].num_features == 4 and not net[1]._forward_pre_hooks
+
+
+def test_instance_norms_of_a_cut_that_is_undone_are_as_they_were(monkeypatch):
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.InstanceNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3))
+
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prunex._checked_cut, "expect_close", fail)
+    with pytest.raises(KeyboardInterrupt):
+        prunex.prune(net, X, ratio=0.5)
+    assert net[1].num_features == 8 and not net[1]._forward_pre_hooks
+
+
 def test_an_interrupt_leaves_the_module_whole(monkeypatch):
     net = small_network()
     evaluated = prunex._checked_cut.evaluated

@@ -214,6 +214,15 @@ def test_modules_and_names_may_be_ignored():
         prunex.prune(small_network(), X, ratio=0.5, ignore="0")
 
 
+def test_a_module_stands_for_the_layers_in_it_that_make_channels():
+    net = nn.Sequential(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3), nn.PReLU(8)),
+                        nn.Conv2d(8, 6, 3), nn.ReLU(), nn.Conv2d(6, 4, 1))
+    prunex.prune(net, X, ratio=0.5, ignore=[net[0]])
+    assert (net[0][0].out_channels, net[0][2].out_channels, net[1].out_channels) == (8, 8, 3)
+    with pytest.raises(ValueError, match="`ignore`: got a BatchNorm2d, 0.1, which makes no channels"):
+        prunex.prune(net, X, ratio=0.5, ignore=[net[0][1]])
+
+
 def test_a_layer_that_makes_its_weight_may_be_ignored():
     net = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 8, 3)), nn.ReLU(), nn.Conv2d(8, 6, 3),
                         nn.ReLU(), nn.Conv2d(6, 4, 3))

@@ -74,6 +74,18 @@ def test_ignored_layers_get_no_penalty():
     assert torch.equal(net[0].weight.grad, before[0]) and not torch.equal(net[2].weight.grad, before[2])
 
 
+def test_an_ignored_module_stands_for_the_layers_in_it_that_make_channels():
+    net = nn.Sequential(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.PReLU(8)), nn.Conv2d(8, 6, 3),
+                        nn.ReLU(), nn.Conv2d(6, 4, 3))
+    net(X).square().mean().backward()
+    before = [p.grad.clone() for p in net.parameters()]
+    prunex.sparsify(net, X, ignore=[net[0]])()
+    assert torch.equal(net[0][0].weight.grad, before[0])
+    assert not torch.equal(net[1].weight.grad, before[5])
+    with pytest.raises(ValueError, match="`ignore`: got a BatchNorm2d, 0.1, which makes no channels"):
+        prunex.sparsify(net, X, ignore=[net[0][1]])
+
+
 def test_penalties_grow_from_nothing():
     net = small_network()
     penalties = prunex.sparsify(net, X, "growing", strength=0, growth=0.1)
@@ -124,8 +136,17 @@ def test_penalties_of_a_network_that_was_pruned_since_are_refused():
     penalties = prunex.sparsify(net, x, strength=0.1)
     prunex.prune(net, x, ratio=0.5)
     net(x).square().mean().backward()
+    for use in (penalties, penalties.refresh):
+        with pytest.raises(ValueError, match="they were made before it was pruned"):
+            use()
+
+
+def test_penalties_of_a_flattened_network_that_was_pruned_since_are_refused():
+    net = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Flatten(), nn.Linear(2304, 64), nn.ReLU(), nn.Linear(64, 2))
+    penalties = prunex.sparsify(net, X[:, :, :8, :8], strength=0.1)
+    prunex.prune(net, X[:, :, :8, :8], ratio=0.5)
     with pytest.raises(ValueError, match="they were made before it was pruned"):
-        penalties()
+        penalties.refresh()
 
 
 @pytest.mark.parametrize("options, message", [

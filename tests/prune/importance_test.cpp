@@ -148,6 +148,23 @@ TEST(Importance, CountsEveryLayerThatReadsOrMakesAUnit) {
   EXPECT_THAT(score(small_net(), options), ElementsAre(1, 4));
 }
 
+// As where that layer is frozen.
+TEST(Importance, OfTheFirstLayerAloneIsNoneWithoutIt) {
+  ImportanceOptions options = importance_named("taylor");
+  options.reduction = Reduction::kFirst;
+  TensorDict gradients;
+  gradients.insert("norm.weight", at::full({2}, -2.0));
+  EXPECT_THAT(score(small_net(), options, gradients), ElementsAre());
+}
+
+TEST(Importance, OfActivationsOfAnotherNetworkIsRefused) {
+  TensorDict inputs;
+  inputs.insert("fc.weight", at::ones({16}));
+  EXPECT_THAT([&] { score(small_net(), importance_named("activation"), inputs); },
+              ThrowsMessage<std::invalid_argument>(
+                  HasSubstr("`evidence`: got that of 16 inputs for fc.weight, which reads 8")));
+}
+
 // Molchanov et al. 2019: the batch norm's scale has a gradient, too.
 TEST(Importance, OfTaylorSeesBatchNorm) {
   const Model model = small_net();

@@ -164,6 +164,20 @@ TEST(Plan, SparesAGroupByItsName) {
   EXPECT_THAT(kept_units(planner.groups(), plan(planner, scores, ratio(0.5)).masks), ElementsAre(2, 4, 3));
 }
 
+// a makes the units of a[4], too.
+TEST(Plan, LeavesGroupsWholeByNameAlone) {
+  const Model model = program::read_pt2(PRUNEX_TEST_DATA "/prune/cases/chunk_two.pt2");
+  const Planner planner = planner_of(model, {.limits = {.whole = {{"a", "told so"}}}});
+  const std::vector<UnitScores> scores{{1, 2, 3, 4}, {1, 2, 3, 4}, {1, 2, 3, 4, 5, 6}};
+  EXPECT_THAT(kept_units(planner.groups(), plan(planner, scores, ratio(0.5)).masks), ElementsAre(4, 2, 3));
+  EXPECT_EQ(planner.limits()[0].reason, "told so");
+  EXPECT_THAT(
+      [&] {
+        planner_of(model, {.limits = {.whole = {{"c", "told so"}}}});
+      },
+      ThrowsMessage<std::invalid_argument>(HasSubstr("`whole`: there is no group c")));
+}
+
 TEST(Plan, RefusesMultiplyAccumulatesOfANetworkThatHasNone) {
   Builder net(0);
   const ValueId input = net.input("x", {3, 8, 8});
@@ -208,6 +222,19 @@ TEST(Plan, MeetsCostsByTheFewestRemovals) {
     const Counts left = kept_units(planner.groups(), plan(planner, scores, target).masks);
     EXPECT_EQ(left, search(planner, scores, target.count)) << speed_up;
     EXPECT_LE(planner.cost().macs(left), target.count);
+  }
+}
+
+// What is asked for is what a plan without limits keeps.
+TEST(Plan, AsksOfCostsWithoutLimits) {
+  const Model model = chain();
+  const Planner free = planner_of(model, {.scope = Scope::kGlobal});
+  const Target target{.kind = Kind::kMacs, .count = free.cost().macs({3, 6, 7})};
+  const Plan wished = plan(free, rising_scores(), target);
+  for (const LimitOptions& limits : {LimitOptions{.max_ratio = 0.5}, LimitOptions{.round_to = 4}}) {
+    const Plan limited = plan(planner_of(model, {.scope = Scope::kGlobal, .limits = limits}), rising_scores(), target);
+    EXPECT_EQ(limited.asked, kept_units(free.groups(), wished.masks));
+    EXPECT_NE(kept_units(free.groups(), limited.masks), limited.asked);
   }
 }
 

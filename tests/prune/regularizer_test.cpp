@@ -13,6 +13,7 @@
 #include "prunex/channels/analysis.h"
 #include "prunex/models/models.h"
 #include "prunex/program/builder.h"
+#include "prunex/program/pt2.h"
 #include "prunex/sparsity/projection.h"
 #include "tests/texts.h"
 
@@ -246,6 +247,42 @@ TEST(Regularizer, AfterACutWhatIsLeftKeepsItsCoefficients) {
   Regularizer again({.penalty = Penalty::kGroupNorm}, channels::cut_graph(model.program, cut));
   again.load(regularizer.state());
   for (const auto& item : added(again, small)) EXPECT_TRUE(at::equal(item.value(), got[item.key()])) << item.key();
+}
+
+/// a makes two groups, of which the second is named after where it begins; b reads both.
+TEST(Regularizer, AfterACutTheSameGroupsAreIgnored) {
+  program::Model model = program::read_pt2(PRUNEX_TEST_DATA "/prune/cases/chunk_two.pt2");
+  const channels::Analysis analysis(model.program);
+  sparsity::Masks masks = sparsity::full_masks(analysis.removable());
+  masks["a"][0].fill_(false);
+  const auto cut = sparsity::make_cut(analysis.removable(), masks, sparsity::shapes_of(model.weights));
+  Regularizer regularizer({.penalty = Penalty::kGroupNorm, .ignore = {"a[4]"}}, analysis);
+  regularizer.refresh(model.weights, 0);
+  const channels::Analysis smaller(channels::cut_graph(model.program, cut));
+  regularizer.cut(smaller, cut);
+  sparsity::apply_cut(model.weights, cut);
+  regularizer.refresh(model.weights, 1);
+  const at::Tensor rows = regularizer.state()["0/a.weight"];
+  EXPECT_TRUE(rows.slice(0, 0, 3).gt(0).all().item<bool>());
+  EXPECT_TRUE(rows.slice(0, 3).eq(0).all().item<bool>());
+}
+
+/// Positions of a flattened layer's columns lie far apart: none may be looked for beyond the end.
+TEST(Regularizer, RefusesWeightsOfAnotherSize) {
+  program::Builder net(0);
+  const program::ValueId x = net.relu(net.conv2d("a", net.input("x", {3, 8, 8}), {.out = 8}));
+  program::Model model = std::move(net).finish(net.linear("fc", net.flatten(x), {.out = 3}));
+  const channels::Analysis analysis(model.program);
+  auto masks = sparsity::full_masks(analysis.removable());
+  masks["a"].slice(0, 0, 4).fill_(false);
+  for (const Penalty penalty : {Penalty::kGroupNorm, Penalty::kGrowing, Penalty::kGroupLasso}) {
+    Regularizer regularizer({.penalty = penalty, .strength = 0.1}, analysis);
+    regularizer.refresh(model.weights, 0);
+    Weights smaller = model.weights;
+    sparsity::apply_cut(smaller, sparsity::make_cut(analysis.removable(), masks, sparsity::shapes_of(model.weights)));
+    EXPECT_THAT([&] { regularizer.refresh(smaller, 1); },
+                ThrowsMessage<std::invalid_argument>(HasSubstr("they were made before it was pruned")));
+  }
 }
 
 TEST(Regularizer, StatesThatAreNoneAreRefused) {

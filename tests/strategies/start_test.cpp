@@ -53,8 +53,16 @@ TEST(Start, RefusesATensorUnderTwoNames) {
               ThrowsMessage<std::invalid_argument>(HasSubstr("parameters w and tied are one tensor")));
 }
 
-TEST(Start, RefusesParametersThatRoundedMessagesCannotCarry) {
+TEST(Start, RefusesParametersOfDifferentTypes) {
   TensorDict params = params_of(1);
+  params.insert("wide", at::ones({2}, at::kDouble));
+  EXPECT_THAT([&] { expect_usable(params); },
+              ThrowsMessage<std::invalid_argument>(
+                  HasSubstr("parameter wide: got Double, wanted Float, which w is: they are exchanged together")));
+}
+
+TEST(Start, RefusesParametersThatRoundedMessagesCannotCarry) {
+  TensorDict params;
   params.insert("wide", at::ones({2}, at::kDouble));
   EXPECT_NO_THROW(expect_usable(params));
   const auto why = ThrowsMessage<std::invalid_argument>(

@@ -213,7 +213,7 @@ class Ddp final : public GradientStrategy {
   void average_gradients(TensorDict& params) override {
     if (grown_) {
       background_.wait();
-      forget_step();
+      note_change(false);  // not measured: its buckets leave twice
     }
     for (size_t i = params.size(); i-- > 0;) {
       if (!copied_[i]) take(i, params[i].value());

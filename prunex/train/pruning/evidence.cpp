@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "prunex/channels/roles.h"
 #include "prunex/data/load.h"
 #include "prunex/program/macs.h"
 #include "prunex/strategies/dictionaries.h"
@@ -169,12 +170,15 @@ TensorDict sums_of(Criterion criterion, const Model& model, const Dataset& datas
   }
 }
 
-/// Of the shapes that sums_of() has, or of any that reads alike.
+/// Of the sizes that sums_of() has.
 TensorDict some_evidence(Criterion criterion, const Graph& graph, const TensorDict& weights) {
   if (criterion != Criterion::kActivation) return strategies::zeros_like(weights);
-  TensorDict inputs;  // as many as any axis of the weight reads, or a multiple of it
+  TensorDict inputs;
+  const channels::WeightRoles roles = channels::weight_roles(graph);
   for (const std::string& name : exposed(graph).weights) {
-    if (!inputs.contains(name)) inputs.insert(name, at::zeros({1}).expand({weights[name].numel()}));
+    const channels::WeightRole& role = roles.at(name);
+    if (role.out_axis < 0 || inputs.contains(name)) continue;
+    inputs.insert(name, at::zeros({role.channels_read(weights[name].size(1 - role.out_axis))}));
   }
   return inputs;
 }
