@@ -306,7 +306,7 @@ def _patterns(ignore: Sequence[str | nn.Module], module: nn.Module | None, netwo
     if isinstance(ignore, str):
         raise ValueError(f"`ignore`: got '{ignore}', wanted a list of names or modules")
     names = {id(m): name for name, m in module.named_modules()} if module is not None else {}
-    makers = set(network.makers())
+    makers = network.makers()
     patterns = []
     for entry in ignore:
         if isinstance(entry, str):

@@ -5,11 +5,13 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/set.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <map>
 #include <optional>
+#include <set>
 #include <stdexcept>
 
 #include "prunex/program/pt2.h"
@@ -88,11 +90,12 @@ class Network {
   const std::vector<DependencyGroup>& groups() const { return analysis_.groups(); }
   const channels::Analysis& analysis() const { return analysis_; }
 
-  /// Layers whose outputs are units of a group.
-  std::vector<std::string> makers() const {
-    std::vector<std::string> makers;
+  /// What LimitOptions may name: groups, and layers that make their units.
+  std::set<std::string> makers() const {
+    std::set<std::string> makers;
+    for (const DependencyGroup& group : groups()) makers.insert(group.name);
     for (const prune::Limit& limit : prune::limits_of(analysis_, {})) {
-      makers.insert(makers.end(), limit.layers.begin(), limit.layers.end());
+      makers.insert(limit.layers.begin(), limit.layers.end());
     }
     return makers;
   }
