@@ -352,13 +352,9 @@ Comparison widened(Comparison comparison, const ComparisonRecord& record) {
   for (auto& run : comparison.runs) {
     while (run.widens && run.rates.size() < kMostRates) {
       const auto best = record.rate_of(run, pilots_of(comparison));
-      if (best == run.rates.back()) {
-        run.rates.push_back(2 * *best);
-      } else if (best == run.rates.front()) {
-        run.rates.insert(run.rates.begin(), *best / 2);
-      } else {
-        break;
-      }
+      const auto [low, high] = std::minmax_element(run.rates.begin(), run.rates.end());
+      if (best != *low && best != *high) break;
+      run.rates.push_back(best == *high ? 2 * *high : *low / 2);  // behind those tried: of equal ones the first is best
     }
   }
   return comparison;

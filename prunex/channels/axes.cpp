@@ -95,9 +95,10 @@ void Axes::note_writes() {
     if (std::any_of(users[value].begin(), users[value].end(), sees)) overwritten_[value] = true;
     while (const Node* maker = producers_[value]) {
       const auto operands = tensor_inputs(graph_, *maker);
-      if (!operation_of(maker->target).views || operands.empty()) break;
+      const bool views = operation_of(maker->target).views;
+      if (!(views || maker->is_in_place()) || operands.empty()) break;
       value = operands[0];
-      overwritten_[value] = true;
+      if (views || std::any_of(users[value].begin(), users[value].end(), sees)) overwritten_[value] = true;
     }
   }
 }

@@ -200,6 +200,16 @@ def test_taylor_looks_at_the_gradients_that_are_there():
     assert again.cut.kept()["8.weight"][1] == kept
 
 
+def test_heads_go_where_there_are_as_many_as_features_in_each():
+    layer = nn.TransformerEncoderLayer(16, 4, 8, batch_first=True)
+    program = torch.export.export(layer, (torch.randn(2, 5, 16),))
+    heads = {group.name: group for group in prunex.groups(program, heads=True)}["self_attn"]
+    rows = next(s for s in heads.slices if s.tensor == "self_attn.in_proj_weight")
+    assert heads.size == 4 and heads.positions(rows)[:4] == [0, 1, 2, 3]
+    kept = prunex.prune(program, ratio=0.5, heads=True).cut.kept()["self_attn.out_proj.weight"][1]
+    assert len(kept) == 8 and all(kept[i] % 4 == i % 4 for i in range(8))
+
+
 def test_modules_and_names_may_be_ignored():
     for ignore in (["0"], [small_network()]):
         net = small_network()

@@ -71,6 +71,26 @@ TEST(Groups, WritesBehindDropoutReachItsInput) {
   }
 }
 
+// v = x.flatten(2); v.relu_().add_(1): x is 1 where its unit is masked, however many writes were before.
+TEST(Groups, WritesThroughAViewBehindOthersReachItsBase) {
+  for (const int writes : {0, 1, 2}) {
+    Builder net(0);
+    const ValueId x = net.conv2d("a", net.input("x", {2, 8, 8}), {.out = 4});
+    ValueId v = net.call("aten::flatten.using_ints", {Builder::tensor("self", x), Builder::literal("start_dim", 2)},
+                         {{1, true}, {4}, {64}});
+    if (writes > 0) v = net.relu_(v);
+    if (writes > 1) {
+      net.call("aten::add_.Tensor", {Builder::tensor("self", v), Builder::literal("other", 1)}, net.shape(v));
+    }
+    const ValueId sum = net.call("aten::sum.dim_IntList",
+                                 {Builder::tensor("self", x), Builder::literal("dim", std::vector<int64_t>{1}),
+                                  Builder::literal("keepdim", true)},
+                                 {{1, true}, {1}, {8}, {8}});
+    const Model model = std::move(net).finish(net.linear("fc", net.flatten(sum), {.out = 3}));
+    EXPECT_EQ(find_group(Analysis(model.program.graph()).groups(), "a").prunable, writes < 2) << writes;
+  }
+}
+
 TEST(Groups, AResidualAddMakesOneStreamOfItsBranches) {
   Builder net(0);
   const ValueId x = net.conv2d("b", net.input("x", {2, 8, 8}), {.out = 4});

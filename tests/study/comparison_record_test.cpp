@@ -74,6 +74,21 @@ TEST(Comparison, AGridGoesOnWhileItsBestIsAtAnEnd) {
   }
 }
 
+TEST(Comparison, AGridDoesNotGoOnWhereARateIsNoBetter) {
+  const Scratch scratch;
+  const auto comparison = read(scratch, "[pilot]\nvalidation = 1\n[[run]]\nname = \"a\"\nrates = \"0.1..0.2\"\n");
+  ComparisonRecord record(scratch / "out");
+  for (int round = 0; round < 3; ++round) {
+    for (const auto& pilot : pilots_of(widened(comparison, record))) {
+      finish(record, pilot, 0.5);
+      record.note(pilot, JobState::kDone);
+    }
+  }
+  const Comparison wide = widened(comparison, record);
+  EXPECT_THAT(wide.runs[0].rates, ElementsAre(0.1, 0.2, 0.05));
+  EXPECT_EQ(record.rate_of(wide.runs[0], pilots_of(wide)), 0.1);
+}
+
 TEST(ComparisonRecord, AListOfRatesStaysAsItIs) {
   const Scratch scratch;
   const auto comparison = read(scratch, kFile);

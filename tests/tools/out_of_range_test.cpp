@@ -139,6 +139,8 @@ INSTANTIATE_TEST_SUITE_P(
          {"--lr-schedule", "milestones", "--lr-milestones", "1e-6,1"},
          {"--lr-milestones: got 1e-06", "half a step"}},
         {"train", {"--strategy", "prunetrain", "--sparse", "none"}, {"--sparse", "group_lasso"}},
+        {"train", {"--strategy", "prunetrain", "--prune-below", "0"}, {"--prune-below: prunetrain cuts all through"}},
+        {"train", {"--check", "--run-dir", "/dev/null"}, {"--run-dir /dev/null: is a file"}},
         {"train", {"--finetune-lr", "-1"}, {"--finetune-lr: got -1"}},
         {"train", {"--prune-below", "-1"}, {"--prune-below: got -1"}},
         {"train", {"--prune-steps", "0"}, {"--prune-steps: got 0"}},

@@ -165,8 +165,8 @@ void add_plan(CLI::App& app, int& status) {
                .run = [command] { return run_plan(*command); },
                .complete =
                    [command](text::OptionList& list) {
+                     command->line = line_of("plan --from", command->from, list);  // which names the file
                      if (!command->cluster_file.empty()) apply_file(list, "plan", "cluster", command->cluster_file);
-                     command->line = line_of("plan --from", command->from, list);
                    }},
               status);
 }

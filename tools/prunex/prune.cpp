@@ -242,8 +242,10 @@ Latency prune_to_latency(const ImportanceOptions& importance, const PruneCommand
   Latency latency{command.latency_batch, milliseconds(pruner), 0};
   double fastest = latency.milliseconds_after = latency.milliseconds_before;
   if (fastest <= most) {
-    say(text::with_flags(
-        fmt::format("prunex: warning: `latency` {}: the network takes {:.3g} ms: nothing has to go\n", most, fastest)));
+    if (!command.quiet) {
+      say(text::with_flags(fmt::format(
+          "prunex: warning: `latency` {}: the network takes {:.3g} ms: nothing has to go\n", most, fastest)));
+    }
     return latency;
   }
   std::optional<Pruner> best;

@@ -298,6 +298,8 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
   if (command.check) {
     expect_device(connection);
     if (!options.resume.empty()) train::expect_checkpoint(options.resume, options.resume_exchange);
+    const bool may_go_on = !options.resume.empty() || !options.join.empty() || options.elastic;
+    if (!may_go_on && !options.run_dir.empty()) io::check_new_or_empty(options.run_dir, "`run_dir`");
     const train::RunPreview plan = train::check(options);
     for (const auto& remark : plan.remarks) say(text::with_flags(fmt::format("prunex: {}\n", remark)));
     fmt::print("{}", plan_text(plan, options));

@@ -223,7 +223,13 @@ void describe_cuts(text::OptionList& list, TrainOptions& o, const Conditions& wi
            "ratio=R, macs=M, parameters=P or speed-up=X, as prunex prune has them")
       .instead_of("prune-below");
   list.add("prune-below", number(pruning.below, text::at_least(0)),
-           "instead: units whose weights are all smaller, all through training")
+           "instead: units whose weights are all smaller, all through training",
+           {{"a threshold where `strategy` is prunetrain",
+             [&o] {
+               const auto& own = o.pruning;
+               const bool lacks = o.strategy == "prunetrain" && own.below == 0 && own.target.empty();
+               return lacks ? "prunetrain cuts all through training: with 0 it has 0.0001" : "";
+             }}})
       .instead_of("prune-to");
   list.add("prune-steps", number(pruning.steps, between(1, kMostExchanges)), "cuts to the target", {with.target()});
   list.add("prune-every", number(pruning.every, between(0, kMostExchanges)),
