@@ -284,9 +284,12 @@ Plan Planner::plan(const Masks& alive, const std::vector<UnitScores>& scores, co
   Problem problem{alive, kept_units(groups_, alive), scores, target, progress};
   const Counts removed = select(rank(problem), problem);
   const Counts left = kept(removed, problem);
+  Counts wished = removed;
   const bool limits_belong = options_.tp_compat && target.kind != Target::Kind::kRatio;  // whole groups come back
-  problem.limited = limits_belong;
-  const Counts wished = limits_belong ? removed : select(rank(problem), problem);
+  if (!limits_belong) {
+    problem.limited = false;
+    wished = select(rank(problem), problem);
+  }
   Plan plan;
   for (size_t group = 0; group < groups_.size(); ++group) {
     const at::Tensor& mask = alive[groups_[group].name];

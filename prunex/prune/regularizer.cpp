@@ -92,24 +92,6 @@ void add_products(const at::Tensor& weight, at::Tensor& gradient, const double* 
                   fmt::join(weight.sizes(), ", ")));
 }
 
-/// Which units a cut leaves: those whose first position it keeps.
-sparsity::Masks units_left(const std::vector<sparsity::Group>& groups, const sparsity::Cut& cut) {
-  sparsity::Masks alive = sparsity::full_masks(groups);
-  for (const sparsity::Group& group : groups) {
-    const sparsity::Slice& slice = group.slices.front();
-    const auto& kept = cut.tensors.at(slice.tensor).kept;
-    const auto axis = kept.find(slice.axis);
-    if (axis == kept.end()) continue;
-    const int64_t block = slice.positions_per_unit(group.size);
-    bool* is_alive = alive[group.name].mutable_data_ptr<bool>();
-    for (int64_t unit = 0; unit < group.size; ++unit) {
-      const int64_t position = slice.index.empty() ? unit : slice.index[static_cast<size_t>(unit * block)];
-      is_alive[unit] = std::binary_search(axis->second.begin(), axis->second.end(), position);
-    }
-  }
-  return alive;
-}
-
 bool is_walkable(const at::Tensor& weight) {
   return weight.is_contiguous() || weight.is_contiguous(at::MemoryFormat::ChannelsLast) ||
          weight.is_contiguous(at::MemoryFormat::ChannelsLast3d);
@@ -336,7 +318,7 @@ void Regularizer::add_to_gradients(TensorDict& params, double factor) const {
 }
 
 void Regularizer::cut(const channels::Analysis& analysis, const sparsity::Cut& cut) {
-  groups_ = remaining_groups(groups_, units_left(groups_, cut), cut);
+  groups_ = remaining_groups(groups_, sparsity::units_left(groups_, cut), cut);
   note(analysis.graph());
   placed_.clear();
   for (auto& [place, positions] : coefficients_) {

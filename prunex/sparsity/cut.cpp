@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <numeric>
 
 #include "prunex/digest.h"
+#include "prunex/sparsity/projection.h"
 
 namespace prunex::sparsity {
 namespace {
@@ -83,19 +85,23 @@ TensorCut compose(const TensorCut& first, const TensorCut& second, const std::st
   return both;
 }
 
-/// Of the surviving units, those whose first position is still kept.
+/// Says of each of so many units whether its first position on the slice's axis is still kept.
+std::function<bool(int64_t)> keeps(const std::map<std::string, TensorCut>& tensors, const Slice& slice, int64_t units) {
+  const auto tensor = tensors.find(slice.tensor);
+  TORCH_CHECK(tensor != tensors.end(), "[sparsity] the cut knows no tensor '", slice.tensor, "'");
+  const auto kept = tensor->second.kept.find(slice.axis);
+  if (kept == tensor->second.kept.end()) return [](int64_t) { return true; };
+  return [&slice, &positions = kept->second, block = slice.positions_per_unit(units)](int64_t unit) {
+    const int64_t position = slice.index.empty() ? unit : slice.index[static_cast<size_t>(unit * block)];
+    return std::binary_search(positions.begin(), positions.end(), position);
+  };
+}
+
+/// Of the surviving units, those that are still there.
 GroupCut narrow(const GroupCut& group, const std::map<std::string, TensorCut>& tensors) {
-  const auto tensor = tensors.find(group.place.tensor);
-  TORCH_CHECK(tensor != tensors.end(), "[sparsity] the cut knows no tensor '", group.place.tensor, "'");
-  const auto kept = tensor->second.kept.find(group.place.axis);
-  if (kept == tensor->second.kept.end()) return group;
-  const auto& index = group.place.index;
-  const int64_t block = group.place.positions_per_unit(group.size);
+  const auto stays = keeps(tensors, group.place, group.size);
   GroupCut narrowed = group;
-  std::erase_if(narrowed.kept, [&](int64_t unit) {
-    const int64_t position = index.empty() ? unit : index[unit * block];
-    return !std::binary_search(kept->second.begin(), kept->second.end(), position);
-  });
+  std::erase_if(narrowed.kept, [&](int64_t unit) { return !stays(unit); });
   return narrowed;
 }
 
@@ -227,6 +233,16 @@ Cut compose(const Cut& first, const Cut& second) {
   }
   for (const GroupCut& group : first.groups) both.groups.push_back(narrow(group, both.tensors));
   return both;
+}
+
+Masks units_left(const std::vector<Group>& groups, const Cut& cut) {
+  Masks alive = full_masks(groups);
+  for (const Group& group : groups) {
+    const auto stays = keeps(cut.tensors, group.slices.front(), group.size);
+    bool* is_alive = alive[group.name].mutable_data_ptr<bool>();
+    for (int64_t unit = 0; unit < group.size; ++unit) is_alive[unit] = stays(unit);
+  }
+  return alive;
 }
 
 uint64_t hash(const Cut& cut) {

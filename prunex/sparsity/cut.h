@@ -49,6 +49,9 @@ struct Cut {
 /// least one unit, and its slices must lie on rows or channels of the tensors of `shapes`.
 Cut make_cut(const std::vector<Group>& groups, const Masks& masks, const Shapes& shapes);
 
+/// The units that a cut leaves of groups of the whole network: those whose first position it keeps.
+Masks units_left(const std::vector<Group>& groups, const Cut& cut);
+
 /// The cut that has the effect of `first` and then `second`, which was made for what `first` leaves. The groups are
 /// those of `first`; whether a unit survives is read from the tensors.
 Cut compose(const Cut& first, const Cut& second);

@@ -36,6 +36,7 @@ struct Group {
   std::vector<Slice> slices;
   int64_t size = 0;
   double keep = 1.0;
+  bool operator==(const Group&) const = default;
 };
 
 /// Group name -> bool[size]: the units that are alive.

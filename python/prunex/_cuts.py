@@ -108,11 +108,6 @@ def _owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:
     return model.get_submodule(path), leaf
 
 
-def is_made(layer: nn.Module) -> bool:
-    """Whether torch.nn.utils.parametrize makes its weight of parameters that are elsewhere."""
-    return nn.utils.parametrize.is_parametrized(layer, "weight")
-
-
 def _layers(model: nn.Module, name: str) -> list[nn.Module]:
     """What has a tensor and, where torch.nn.utils.parametrize makes another one of it, the layer that has that."""
     owner, _ = _owner(model, name)

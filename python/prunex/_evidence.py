@@ -53,16 +53,18 @@ def evidence(model: nn.Module, batches: Iterable[tuple[Any, Tensor]], importance
             return _means(module, floats, singles, criterion, torch.square)
 
 
-def _rows_of(batch: Any) -> tuple[tuple[Any, ...], Tensor, int]:
-    if not isinstance(batch, (tuple, list)) or len(batch) != 2 or not isinstance(batch[1], Tensor):
-        raise ValueError(f"`batches`: got a {type(batch).__name__}, wanted pairs of inputs and targets")
-    inputs = tuple(batch[0]) if isinstance(batch[0], (tuple, list)) else (batch[0],)
-    return inputs, batch[1], len(batch[1])
+def _with_rows(batches: Iterable[tuple[Any, Tensor]]) -> Iterator[tuple[tuple[Any, ...], Tensor, int]]:
+    """Inputs, targets and how many; without the empty ones, whose means are none."""
+    for batch in batches:
+        if not isinstance(batch, (tuple, list)) or len(batch) != 2 or not isinstance(batch[1], Tensor):
+            raise ValueError(f"`batches`: got a {type(batch).__name__}, wanted pairs of inputs and targets")
+        inputs = tuple(batch[0]) if isinstance(batch[0], (tuple, list)) else (batch[0],)
+        if len(batch[1]) > 0:
+            yield inputs, batch[1], len(batch[1])
 
 
 def _single_samples(batches: Iterable[tuple[Any, Tensor]]) -> Iterator[tuple[Any, Tensor]]:
-    for batch in batches:
-        inputs, targets, rows = _rows_of(batch)
+    for inputs, targets, rows in _with_rows(batches):
         for row in range(rows):
             one = tuple(x[row:row + 1] if isinstance(x, Tensor) and x.dim() > 0 and len(x) == rows else x
                         for x in inputs)
@@ -92,10 +94,7 @@ def _means(module: nn.Module, params: Mapping[str, Tensor], batches: Iterable[tu
     """Of a part of the batches' gradients, by their rows; of parameters that take part in the loss."""
     sums: dict[str, Tensor] = {}
     samples = 0
-    for batch in batches:
-        inputs, targets, rows = _rows_of(batch)
-        if rows == 0:  # whose mean is none
-            continue
+    for inputs, targets, rows in _with_rows(batches):
         loss = criterion(module(*inputs), targets)
         if not loss.requires_grad:
             why = ("within torch.inference_mode() there are no gradients" if torch.is_inference_mode_enabled()
@@ -130,10 +129,7 @@ def _inputs_of_layers(module: nn.Module, batches: Iterable[tuple[Any, Tensor]]) 
                for layer in module.modules() if isinstance(layer, kinds) and id(layer.weight) in names]
     try:
         with torch.no_grad():
-            for batch in batches:
-                inputs, _, rows = _rows_of(batch)
-                if rows == 0:
-                    continue
+            for inputs, _, rows in _with_rows(batches):
                 module(*inputs)
                 samples += rows
     finally:

@@ -314,14 +314,12 @@ def _patterns(ignore: Sequence[str | nn.Module], module: nn.Module | None, netwo
             continue
         if id(entry) not in names:
             raise ValueError(f"`ignore`: got a {type(entry).__name__} that is no part of the model")
-        inside = [f"{names[id(entry)]}.{name}".strip(".") for name, m in entry.named_modules()
-                  if any(True for _ in m.parameters(recurse=False)) and not _cuts.is_made(m)]
+        inside = makers.intersection(f"{names[id(entry)]}.{name}".strip(".") for name, _ in entry.named_modules())
         if not inside:
-            raise ValueError(f"`ignore`: got a {type(entry).__name__}, {names[id(entry)]}, which has no weights")
-        if not makers.intersection(inside):
-            raise ValueError(f"`ignore`: got a {type(entry).__name__}, {names[id(entry)]}, which makes no channels; "
-                             "wanted the layer that does")
-        patterns += [glob.escape(name) for name in inside if name in makers]
+            weighs = any(True for _ in entry.parameters())
+            why = "makes no channels; wanted the layer that does" if weighs else "has no weights"
+            raise ValueError(f"`ignore`: got a {type(entry).__name__}, {names[id(entry)]}, which {why}")
+        patterns += map(glob.escape, sorted(inside))
     return patterns
 
 
@@ -364,8 +362,7 @@ class Sparsifier:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Of the same penalty on a module of the same shapes; else ValueError."""
-        coefficients, own = ({name: value for name, value in part.items() if name != "penalty"}
-                             for part in (state, self.state_dict()))
+        coefficients, own = {name: state[name] for name in state if name != "penalty"}, self._penalties.state()
         if (penalty := state.get("penalty")) != self._penalty:
             raise ValueError(f"load_state_dict: got a state of {penalty!r}, wanted one of {self._penalty!r}")
         for name in sorted(coefficients.keys() | own.keys()):

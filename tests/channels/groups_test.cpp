@@ -53,6 +53,15 @@ TEST(Groups, AChainHasOneGroupPerLayerBetweenInputAndOutput) {
   EXPECT_LT(error(model), 1e-5);
 }
 
+/// Of the sum over the channels of 8 x 8 positions.
+Model classify_sum(Builder& net, ValueId x) {
+  const ValueId sum = net.call(
+      "aten::sum.dim_IntList",
+      {Builder::tensor("self", x), Builder::literal("dim", std::vector<int64_t>{1}), Builder::literal("keepdim", true)},
+      {{1, true}, {1}, {8}, {8}});
+  return std::move(net).finish(net.linear("fc", net.flatten(sum), {.out = 3}));
+}
+
 // In eval mode dropout gives its input back: what is added to its result in place is in the sum over its input, too.
 TEST(Groups, WritesBehindDropoutReachItsInput) {
   for (const bool writes : {false, true}) {
@@ -62,11 +71,7 @@ TEST(Groups, WritesBehindDropoutReachItsInput) {
     if (writes) {
       net.call("aten::add_.Tensor", {Builder::tensor("self", dropped), Builder::literal("other", 1)}, net.shape(x));
     }
-    const ValueId sum = net.call("aten::sum.dim_IntList",
-                                 {Builder::tensor("self", x), Builder::literal("dim", std::vector<int64_t>{1}),
-                                  Builder::literal("keepdim", true)},
-                                 {{1, true}, {1}, {8}, {8}});
-    const Model model = std::move(net).finish(net.linear("fc", net.flatten(sum), {.out = 3}));
+    const Model model = classify_sum(net, x);
     EXPECT_EQ(find_group(Analysis(model.program.graph()).groups(), "a").prunable, !writes);
   }
 }
@@ -82,11 +87,7 @@ TEST(Groups, WritesThroughAViewBehindOthersReachItsBase) {
     if (writes > 1) {
       net.call("aten::add_.Tensor", {Builder::tensor("self", v), Builder::literal("other", 1)}, net.shape(v));
     }
-    const ValueId sum = net.call("aten::sum.dim_IntList",
-                                 {Builder::tensor("self", x), Builder::literal("dim", std::vector<int64_t>{1}),
-                                  Builder::literal("keepdim", true)},
-                                 {{1, true}, {1}, {8}, {8}});
-    const Model model = std::move(net).finish(net.linear("fc", net.flatten(sum), {.out = 3}));
+    const Model model = classify_sum(net, x);
     EXPECT_EQ(find_group(Analysis(model.program.graph()).groups(), "a").prunable, writes < 2) << writes;
   }
 }

@@ -259,6 +259,12 @@ std::optional<train::Summary> train_or_join(TrainOptions options, const std::opt
   return train::train(options, ranks, config, &stop);
 }
 
+/// Where a run begins that may not go on from what is there. An elastic one goes on while it is not done.
+void expect_free_directory(const TrainOptions& options) {
+  if (!options.resume.empty() || !options.join.empty() || options.run_dir.empty()) return;
+  if (!options.elastic || train::is_done(options.run_dir)) io::check_new_or_empty(options.run_dir, "`run_dir`");
+}
+
 /// As another process of this executable is to be called; of an elastic run with its directory, so that lost nodes find
 /// it.
 int launch_train(const TrainOptions& options, const comm::Layout& shape, const comm::ConnectOptions& connection,
@@ -270,9 +276,7 @@ int launch_train(const TrainOptions& options, const comm::Layout& shape, const c
       .shape = shape, .threads = options.threads, .elastic = options.elastic, .privacy = connection.privacy};
   if (options.elastic && options.join.empty()) {
     std::string directory = options.resume.empty() ? options.run_dir : options.resume;
-    if (options.resume.empty() && !directory.empty() && train::is_done(directory)) {
-      io::check_new_or_empty(directory, "`run_dir`");
-    }
+    expect_free_directory(options);
     if (directory.empty()) {
       directory = io::create_next_run_directory("runs", {options.data.dataset, options.model, options.strategy});
       words.insert(words.end(), {"--run-dir", directory});
@@ -298,8 +302,7 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
   if (command.check) {
     expect_device(connection);
     if (!options.resume.empty()) train::expect_checkpoint(options.resume, options.resume_exchange);
-    const bool may_go_on = !options.resume.empty() || !options.join.empty() || options.elastic;
-    if (!may_go_on && !options.run_dir.empty()) io::check_new_or_empty(options.run_dir, "`run_dir`");
+    expect_free_directory(options);
     const train::RunPreview plan = train::check(options);
     for (const auto& remark : plan.remarks) say(text::with_flags(fmt::format("prunex: {}\n", remark)));
     fmt::print("{}", plan_text(plan, options));

@@ -39,18 +39,6 @@ prune::ImportanceOptions importance_of(const ScheduledPruningOptions& options, u
   return importance;
 }
 
-/// The units of the whole network's groups that a cut has left.
-sparsity::Masks alive_after(const std::optional<sparsity::Cut>& cut, const std::vector<sparsity::Group>& groups) {
-  sparsity::Masks alive = sparsity::full_masks(groups);
-  if (!cut) return alive;
-  for (const auto& group : cut->groups) {
-    at::Tensor* mask = alive.find(group.name);
-    if (mask == nullptr) continue;
-    mask->zero_().index_fill_(0, at::tensor(group.kept, at::kLong), true);
-  }
-  return alive;
-}
-
 }  // namespace
 
 int64_t first_cut(const TrainOptions& options, const RunLength& length) {
@@ -115,7 +103,7 @@ sparsity::Cut ScheduledPruning::cut_further(double progress, const program::Mode
                                             const std::optional<sparsity::Cut>& total, const ImageSource& images,
                                             comm::Communicator& world) const {
   const auto& groups = whole_->groups();
-  const auto alive = alive_after(total, groups);
+  const auto alive = total ? sparsity::units_left(groups, *total) : sparsity::full_masks(groups);
   const auto rest = total ? prune::remaining_groups(groups, alive, *total) : groups;
   const auto scores = score_by_importance(importance_of(options_, seed_), rest, now, images, world);
   const auto plan = whole_->plan(alive, prune::spread(scores, groups, alive), *target_, progress);
