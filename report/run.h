@@ -1,12 +1,14 @@
 // What a run directory holds.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace prunex::report {
@@ -142,6 +144,17 @@ struct Span {
   int64_t node = 0, rank = 0, exchange = 0;
   double begin = 0, seconds = 0;
 };
+
+/// A key of a [[run]] in a comparison's file that takes an option's file from another run.
+struct RunFile {
+  const char* key;
+  const char* option;
+  const char* file;                             ///< in the directory of that run
+  std::array<std::string_view, 4> beside = {};  ///< keys that it leaves nothing to say, the option's own aside
+};
+inline constexpr RunFile kRunFiles[] = {{"model-of", "model", "model.pt2", {"width", "norm", "widths", "widths-of"}},
+                                        {"teacher-of", "teacher", "model.pt2"},
+                                        {"widths-of", "widths", "structure.json", {"weights"}}};
 
 struct Run {
   std::string directory;

@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <set>
 #include <utility>
 #include <vector>
+
+#include "prunex/text/one_line.h"
 
 namespace prunex::report {
 namespace {
@@ -88,6 +89,9 @@ std::string title_of(const Run& run) {
     title += ", partition " + partition;
   }
   if (const auto folders = folders_by_node(run); !folders.empty()) title += " in " + folders;
+  if (const auto test = run.option("test"); !test.empty()) title += ", tested on " + test;
+  const auto of_tests = run.option("test-limit");
+  if (!of_tests.empty() && of_tests != "0") title += ", first " + of_tests + " test images";
   return title;
 }
 
@@ -167,12 +171,16 @@ void add(std::string& words, const std::string& name, const std::string& value) 
   if (value.empty() || value == "auto" || value == "false") return;
   if (!words.empty()) words += ' ';
   words += fmt::format("--{}", name);
-  if (value != "true") words += fmt::format(" {}", quoted(value));
+  if (value != "true") words += fmt::format(" {}", text::shell_word(value));
 }
 
 std::string words_of(Options options) {
   std::string words;
   options.erase("directory");  // the identity of a run without options
+  for (const auto& file : kRunFiles) {
+    const auto of = options.extract(file.key);
+    if (of) options[file.option] = fmt::format("{} of {}", file.file, of.mapped());
+  }
   for (const auto& name : kFirst) {
     if (const auto option = options.extract(name)) add(words, name, option.mapped());
   }
@@ -266,19 +274,6 @@ std::vector<Point> over_seeds(const Variant& variant, const Curve& curve) {
 
 std::string count_of(size_t n, const std::string& noun) {
   return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
-}
-
-std::string quoted(const std::string& text) {
-  const auto harmless = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string("_-./,:=+@%").find(c) != std::string::npos;
-  };
-  if (!text.empty() && std::all_of(text.begin(), text.end(), harmless)) return text;
-  std::string word = "'";
-  for (const char c : text) {
-    if (c == '\'') word += "'\\'";  // out of the quotes and back
-    word += c;
-  }
-  return word + "'";
 }
 
 std::string shared_command(const Task& task) {

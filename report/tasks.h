@@ -74,7 +74,4 @@ std::string shared_command(const Task& task);
 /// Those of the variant's options that not all share.
 std::string own_options(const Task& task, const Variant& variant);
 
-/// As one word of a shell's command line, whatever the text holds.
-std::string quoted(const std::string& text);
-
 }  // namespace prunex::report

@@ -4,16 +4,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <set>
 #include <stdexcept>
 
 #include "prunex/text/one_line.h"
 #include "prunex/text/option.h"
 #include "prunex/text/read_file.h"
+#include "prunex/text/settings.h"
 #include "prunex/text/toml.h"
 
 namespace prunex::study {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr size_t kLongestName = 100;  // it becomes a directory
 const std::set<std::string> kOwnFiles{"compare.json", "report.html", "verify", "verify.json"};
@@ -326,6 +330,15 @@ std::vector<Job> first_seeds_of(const std::vector<Job>& runs) {
 
 std::string path_for(const Job& job, const RunFile& file, const std::string& directory) {
   return fmt::format("{}/{}/{}", directory, job.taken_from.at(file.key), file.file);
+}
+
+void set_options(text::OptionList& list, const OptionValues& values) {
+  for (const auto& [name, value] : values) {
+    const std::string word = text::word_of(value);
+    const fs::path path(word);
+    const bool is_folder = name == "dataset" && path.has_parent_path() && !path.has_extension();
+    list.find(name)->set(is_folder ? "." : word);  // which is there
+  }
 }
 
 std::string config_of(const Job& job, const std::string& directory) {

@@ -1,19 +1,20 @@
 // The file of prunex compare: named runs times seeds. docs/report.md, "Comparisons".
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
+
+#include "report/run.h"
 
 namespace prunex::text {
 struct Option;
-}
+class OptionList;
+}  // namespace prunex::text
 
 namespace prunex::study {
 
@@ -23,16 +24,8 @@ inline constexpr size_t kMostRates = 10;
 /// Options of `prunex train` by name, each as a TOML value.
 using OptionValues = std::map<std::string, std::string>;
 
-/// A key of a [[run]] that takes an option's file from another run.
-struct RunFile {
-  const char* key;
-  const char* option;
-  const char* file;                             ///< in the directory of that run
-  std::array<std::string_view, 4> beside = {};  ///< keys that it leaves nothing to say, the option's own aside
-};
-inline constexpr RunFile kRunFiles[] = {{"model-of", "model", "model.pt2", {"width", "norm", "widths", "widths-of"}},
-                                        {"teacher-of", "teacher", "model.pt2"},
-                                        {"widths-of", "widths", "structure.json", {"weights"}}};
+using report::kRunFiles;
+using report::RunFile;
 
 struct NamedRun {
   std::string name;
@@ -94,6 +87,8 @@ std::vector<Job> timings_of(const std::vector<Job>& runs, int64_t exchanges);
 
 /// What a job in the comparison of that directory takes by `file.key`, which it has.
 std::string path_for(const Job& job, const RunFile& file, const std::string& directory);
+/// Sets the options of `prunex train` that have these values. A folder of images need not be there yet.
+void set_options(text::OptionList& list, const OptionValues& values);
 /// The lines of a file for `prunex train --config`, of a job in the comparison of that directory.
 std::string config_of(const Job& job, const std::string& directory);
 

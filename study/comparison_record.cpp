@@ -103,7 +103,7 @@ ordered_json options_json(const Job& job) {
 ordered_json preset_json(const Job& job) {
   train::TrainOptions options;
   text::OptionList list = train::describe(options);
-  for (const auto& [name, value] : job.options) list.find(name)->set(text::word_of(value));
+  set_options(list, job.options);
   train::apply_preset(list, options);
   ordered_json set = ordered_json::object();
   for (const auto& option : list.all()) {

@@ -51,11 +51,7 @@ bool is_there(const ComparisonRecord& record, const Job& job, const RunFile& fil
 void check_options(const ComparisonRecord& record, const Job& job) {
   train::TrainOptions options;
   text::OptionList known = train::describe(options);
-  for (const auto& [name, value] : job.options) {
-    const std::string word = text::word_of(value);
-    const bool is_folder = name == "dataset" && fs::path(word).has_parent_path() && !fs::path(word).has_extension();
-    known.find(name)->set(is_folder ? "." : word);  // which is there
-  }
+  set_options(known, job.options);
   for (const RunFile& file : kRunFiles) {
     if (!job.taken_from.contains(file.key)) continue;
     known.find(file.option)->set(path_for(job, file, record.directory()));

@@ -59,6 +59,19 @@ std::string one_line(std::string_view words, size_t most) {
   return line;
 }
 
+std::string shell_word(std::string_view text) {
+  const auto harmless = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string("_-./,:=+@%").find(c) != std::string::npos;
+  };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), harmless)) return std::string(text);
+  std::string word = "'";
+  for (const char c : text) {
+    if (c == '\'') word += "'\\'";  // out of the quotes and back
+    word += c;
+  }
+  return word + "'";
+}
+
 bool is_utf8(std::string_view words) {
   try {
     (void)nlohmann::json(words).dump();

@@ -13,6 +13,9 @@ inline constexpr size_t kLongestPath = 4096;
 /// cut.
 std::string one_line(std::string_view words, size_t most = 100);
 
+/// As one word of a shell's command line, whatever the text holds.
+std::string shell_word(std::string_view text);
+
 /// Whether this is UTF-8, as JSON and TOML must be.
 bool is_utf8(std::string_view words);
 

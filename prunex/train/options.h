@@ -225,13 +225,15 @@ enum class Among {
 struct OptionDifference {
   std::string option, one, other;  ///< its name, and the values that it has; "nothing" where it has none
 };
-/// The first of the options in one configuration that another has otherwise, of those that may not differ. Those that
-/// only ranks must share have their usual value where a configuration does not say.
+/// The first of the options in one configuration that another has otherwise, of those that may not differ; one that the
+/// other does not say only if there is no other, as it has an effect because of another. Those that only ranks must
+/// share have their usual value where a configuration does not say.
 std::optional<OptionDifference> first_difference(const std::string& one, const std::string& other, Among among);
 
 /// Of `preset`; the empty one says nothing.
 std::vector<std::string> preset_names();
-/// Takes what the preset says of options that were not given and have an effect beside the others.
+/// Takes what the preset says of options that were not given, have an effect beside the others and a value that the
+/// strategy has. Throws std::invalid_argument if that is nothing.
 void apply_preset(text::OptionList& list, const TrainOptions& options);
 
 /// Throws std::invalid_argument that names the option, what was got and what is wanted.

@@ -98,12 +98,5 @@ TEST(CleanText, IsBrokenAtSpaces) {
   EXPECT_EQ(wrapped("incompressible a b", 3), "incompressible\na b");
 }
 
-TEST(Command, WordsAreQuotedForAShell) {
-  EXPECT_EQ(quoted("runs/a-1.pt2"), "runs/a-1.pt2");
-  EXPECT_EQ(quoted("$(touch x)"), "'$(touch x)'");
-  EXPECT_EQ(quoted("it's"), "'it'\\''s'");
-  EXPECT_EQ(quoted(""), "''");
-}
-
 }  // namespace
 }  // namespace prunex::report

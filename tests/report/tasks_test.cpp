@@ -66,6 +66,27 @@ TEST(Study, FoldersOfNodesAreAnotherTask) {
   EXPECT_THAT(shared_command(tasks[1]), HasSubstr("--data-dir 'images/{node}'"));
 }
 
+TEST(Study, TitlesSayWhatIsTestedOn) {
+  const Scratch scratch;
+  write_run(scratch / "a", with("test-limit", "0"));
+  write_run(scratch / "b", with("test-limit", "100"));
+  write_run(scratch / "c", with("test", "\"other/val\""));
+  const auto tasks = tasks_of(find_runs({scratch.path()}).runs);
+  ASSERT_THAT(tasks, SizeIs(3));
+  EXPECT_EQ(tasks[0].title, "resnet8 on synthetic");
+  EXPECT_EQ(tasks[1].title, "resnet8 on synthetic, first 100 test images");
+  EXPECT_EQ(tasks[2].title, "resnet8 on synthetic, tested on other/val");
+}
+
+/// A file of another run is none that a command line could name.
+TEST(Study, OptionsSayWhoseFilesAreTaken) {
+  report::Run run;
+  run.declared = {{"strategy", "ddp"}, {"model-of", "whole"}, {"widths-of", "cut"}};
+  const std::vector<report::Run> runs{run};
+  EXPECT_EQ(shared_command(tasks_of(runs)[0]),
+            "prunex train --model 'model.pt2 of whole' --strategy ddp --widths 'structure.json of cut'");
+}
+
 TEST(Study, ASeedThatIsThereTwiceCountsOnce) {
   const Scratch scratch;
   for (const char* name : {"a", "again", "b"}) write_run(scratch / name, with("seed", name[0] == 'a' ? "0" : "1"));

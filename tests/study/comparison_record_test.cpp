@@ -228,6 +228,19 @@ TEST(ComparisonRecord, NamesWhatAPresetSets) {
   EXPECT_FALSE(run.declared.contains("payload"));
 }
 
+TEST(ComparisonRecord, ARunOfAPresetIsDoneWithoutItsImages) {
+  const Scratch scratch;
+  const Job job{.name = "a",
+                .seed = 3,
+                .directory = "a/3",
+                .options = {{"preset", "\"slow-link\""}, {"dataset", "\"gone/images\""}}};
+  ComparisonRecord record(scratch / "out");
+  tests::write_run(record.path_of(job), {});
+  record.note(job, JobState::kDone);
+  record.write({{"version", "0"}});
+  EXPECT_EQ(ComparisonRecord(scratch / "out").state_of(job), JobState::kDone);
+}
+
 TEST(ComparisonRecord, ARunOfAPresetThatSetSomethingElseIsStale) {
   const Scratch scratch;
   const Job job{.name = "a", .seed = 3, .directory = "a/3", .options = {{"preset", "\"slow-link\""}}};

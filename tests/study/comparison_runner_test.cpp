@@ -63,13 +63,7 @@ TEST(ShippedFiles, SetNoOptionThatHasNoEffect) {
     if (file.path().extension() != ".toml") continue;
     for (const auto& run : read_comparison(file.path(), option_of).runs) {
       for (const OptionValues& values : {run.options, cut_short(run.options, 8)}) {
-        expect_effects(run.name, [&values](text::OptionList& list) {
-          for (const auto& [name, value] : values) {
-            const std::string word = text::word_of(value);
-            const bool is_folder = name == "dataset" && word.find('/') != std::string::npos;  // that the reader makes
-            list.find(name)->set(is_folder ? PRUNEX_SOURCE_DIR "/examples" : word);
-          }
-        });
+        expect_effects(run.name, [&values](text::OptionList& list) { set_options(list, values); });
       }
     }
   }

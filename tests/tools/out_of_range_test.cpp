@@ -392,5 +392,15 @@ TEST(WithoutEffect, WhatAPresetSaysIsLeftOut) {
   EXPECT_EQ(run(with(without(command_line("train"), "--batch-size"), words)).status, 0);
 }
 
+/// Masks of strategies that have none, bits of one that sends control variates.
+TEST(WithoutEffect, WhatAPresetSaysThatAStrategyDoesNotHaveIsLeftOut) {
+  const Words line = without(command_line("train"), "--batch-size");
+  EXPECT_EQ(run(with(line, {"--preset", "paper", "--strategy", "ddp", "--batch-size", "10"})).status, 0);
+  const Words slow = with(line, {"--preset", "slow-link", "--batch-size", "10"});
+  EXPECT_EQ(run(with(without(slow, "--local-steps"), {"--strategy", "scaffold"})).status, 0);
+  refused(with(slow, {"--strategy", "ddp"}),  // it has steps of its own, too
+          {"--preset: got slow-link, of which nothing is left beside --strategy ddp"});
+}
+
 }  // namespace
 }  // namespace prunex::tools

@@ -38,6 +38,12 @@ TEST_F(SavedRun, IsNotGoneOnWithNorJoinedWithOtherOptions) {
   }
 }
 
+/// `after-freeze` is hsadmm's, so the run did not say it.
+TEST_F(SavedRun, IsNotGoneOnWithByAnotherStrategy) {
+  refused({"train", "--resume", run_, "--strategy", "top_k"},
+          {"--strategy: got top_k, the run in " + run_ + " had hsadmm"});
+}
+
 TEST_F(SavedRun, HasItsOwnDirectory) {
   for (const std::string option : {"--resume", "--join"}) {
     refused({"train", option, run_, "--run-dir", scratch_ / "other"}, {"--run-dir: got ", option + " " + run_});

@@ -11,10 +11,10 @@
 
 #include "prunex/comm/connect.h"
 #include "prunex/comm/nccl/gpu.h"
+#include "prunex/text/one_line.h"
 #include "prunex/text/read_file.h"
 #include "prunex/train/local_step.h"
 #include "prunex/train/options.h"
-#include "report/tasks.h"
 #include "tools/prunex/help.h"
 
 namespace prunex::tools {
@@ -129,13 +129,13 @@ std::string apply_file(text::OptionList& list, const std::string& command, const
 
 std::string line_of(const std::string& name, const std::vector<std::string>& words, const text::OptionList& list) {
   std::string line = "prunex " + name;
-  for (const auto& word : words) line += " " + report::quoted(word);
+  for (const auto& word : words) line += " " + text::shell_word(word);
   for (const auto& option : list.all()) {
     if (!option.given || option.required) continue;
     const std::string value = option.value.write();
     if (option.value.is_flag && value == "false") continue;
     line += " --" + option.name;
-    if (!option.value.is_flag) line += " " + report::quoted(value);
+    if (!option.value.is_flag) line += " " + text::shell_word(value);
   }
   return line;
 }

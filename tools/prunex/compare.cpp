@@ -11,6 +11,7 @@
 
 #include "prunex/io/files.h"
 #include "prunex/say.h"
+#include "prunex/text/one_line.h"
 #include "prunex/train/options.h"
 #include "prunex/version.h"
 #include "report/report.h"
@@ -158,7 +159,8 @@ void print_line(bool done, const std::string& title, const std::string& command)
 void print_jobs(const std::vector<Job>& jobs, const ComparisonRecord& record, const RunnerOptions& options) {
   for (const auto& job : jobs) {
     std::string command;
-    for (const auto& word : words_of(record, job, options, false)) command += (command.empty() ? "" : " ") + word;
+    for (const auto& word : words_of(record, job, options, false))
+      command += (command.empty() ? "" : " ") + text::shell_word(word);
     print_line(record.state_of(job) == JobState::kDone, job.title(), command);
   }
 }

@@ -1,9 +1,13 @@
-#include "prunex/train/options.h"
+#include <fmt/format.h>
 
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "prunex/train/options.h"
+#include "prunex/train/strategy_choice.h"
 
 namespace prunex::train {
 namespace {
@@ -45,6 +49,14 @@ const std::map<std::string, Preset>& presets() {
   return all;
 }
 
+/// Whether the strategy has the value that an option has now, where it has but some of them.
+bool is_had(const TrainOptions& options, const std::string& option) {
+  const StrategyFacts& facts = facts_of(options.strategy);
+  if (option == "groups") return facts.weights_alone();
+  if (option == "payload") return options.exchange.payload <= facts.narrowest;
+  return true;
+}
+
 }  // namespace
 
 std::vector<std::string> preset_names() {
@@ -55,14 +67,24 @@ std::vector<std::string> preset_names() {
 
 void apply_preset(text::OptionList& list, const TrainOptions& options) {
   const Preset& preset = presets().at(options.preset);
+  std::vector<text::Option*> open;
   for (const auto& [name, value] : preset) {
     text::Option* option = list.find(name);
-    if (!option->given) option->value.read(value);
+    if (option->given) continue;
+    option->value.read(value);
+    open.push_back(option);
   }
-  for (const auto& [name, value] : preset) {
-    text::Option* option = list.find(name);
-    if (!option->given && !option->why_idle().empty()) option->value.read(option->usual);
+  size_t taken = open.size();
+  for (text::Option* option : open) {
+    if (option->why_idle().empty() && is_had(options, option->name)) continue;
+    option->value.read(option->usual);
+    --taken;
   }
+  if (taken > 0 || preset.empty()) return;
+  throw std::invalid_argument(
+      fmt::format("`preset`: got {}, of which nothing is left beside `strategy` {} and what else "
+                  "was said",
+                  options.preset, options.strategy));
 }
 
 }  // namespace prunex::train

@@ -352,12 +352,16 @@ std::optional<OptionDifference> first_difference(const std::string& one, const s
     return options;
   };
   const auto others = options_in(other);
+  std::optional<OptionDifference> by_another;
   for (const auto& [option, value] : options_in(one)) {
     const auto found = others.find(option);
-    const std::string its = found == others.end() ? "nothing" : found->second;
-    if (its != value) return OptionDifference{option, value, its};
+    if (found == others.end()) {
+      if (!by_another) by_another = {option, value, "nothing"};
+    } else if (found->second != value) {
+      return OptionDifference{option, value, found->second};
+    }
   }
-  return std::nullopt;
+  return by_another;
 }
 
 }  // namespace prunex::train

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "prunex/say.h"
+#include "prunex/text/one_line.h"
 
 namespace prunex::train {
 namespace {
@@ -94,7 +95,7 @@ void Safekeeping::finish() {
 
 std::string Safekeeping::way_on() const {
   if (saved_ == 0) return "";
-  return fmt::format("; prunex train `resume` {} goes on after exchange {}", directory_, saved_);
+  return fmt::format("; prunex train `resume` {} goes on after exchange {}", text::shell_word(directory_), saved_);
 }
 
 }  // namespace prunex::train

@@ -30,5 +30,12 @@ TEST(DidYouMean, SaysNothingOfWhatIsFar) {
   EXPECT_EQ(did_you_mean("--epoch", kOptions), "; did you mean '--epochs'?");
 }
 
+TEST(ShellWord, IsOneWhateverItHolds) {
+  EXPECT_EQ(shell_word("runs/a-1.pt2"), "runs/a-1.pt2");
+  EXPECT_EQ(shell_word("$(touch x)"), "'$(touch x)'");
+  EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_word(""), "''");
+}
+
 }  // namespace
 }  // namespace prunex::text
