@@ -147,6 +147,12 @@ def evaluated(model: nn.Module, arguments: tuple[Any, ...]) -> list[Tensor]:
         return _modules.tensors_in(model(*arguments))
 
 
+def _draws(model: nn.Module, arguments: tuple[Any, ...]) -> bool:
+    """Whether it answers differently when it is asked again."""
+    first, second = evaluated(model, arguments), evaluated(model, arguments)
+    return any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(first, second))
+
+
 def cut_checked(model: nn.Module, removed: library.Cut, optimizers: Sequence[torch.optim.Optimizer],
                 layer_groups: Mapping[str, int], arguments: tuple[Any, ...],
                 wanted: Callable[[Mapping[str, Tensor]], list[Tensor]],
@@ -161,10 +167,17 @@ def cut_checked(model: nn.Module, removed: library.Cut, optimizers: Sequence[tor
         cases.append((cut_values(model, removed, values), answers))
     with undone(lambda: None):
         undo = _cuts.cut(model, removed, optimizers, layer_groups)
-    with undone(undo):
-        for left, answers in cases:
-            with _modules.holding(model, left):
-                expect_close(evaluated(model, arguments), answers)
-        if training is not None and (why := why_not_trained(model, training)):
-            raise DiffersInTraining(why)
+    try:
+        with undone(undo):
+            for left, answers in cases:
+                with _modules.holding(model, left):
+                    expect_close(evaluated(model, arguments), answers)
+            if training is not None and (why := why_not_trained(model, training)):
+                raise DiffersInTraining(why)
+    except DiffersInTraining:
+        raise
+    except Differs as error:
+        if _draws(model, arguments):
+            raise Differs("it draws random numbers in eval mode") from error
+        raise
     return undo

@@ -462,3 +462,18 @@ def test_a_statistic_that_a_module_puts_anew_in_its_place_stays():
     seen = net.seen
     prunex.prune(net, torch.zeros(1, 3, 8, 8), ratio=0.5)
     assert net.a.out_channels == 4 and net.seen is seen and seen == 1
+
+
+def test_what_draws_in_eval_mode_is_told_so():
+    class Doubtful(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.fc = nn.Linear(6, 8), nn.Linear(8, 6), nn.Linear(6, 3)
+
+        def forward(self, x):
+            return self.fc(nn.functional.dropout(self.b(self.a(x).relu()).relu(), 0.5, training=True))
+
+    net = Doubtful()
+    with pytest.raises(ValueError, match="it draws random numbers in eval mode.*prune the exported program"):
+        prunex.prune(net, torch.randn(8, 6), ratio=0.5)
+    assert net.a.out_features == 8 and net.b.out_features == 6

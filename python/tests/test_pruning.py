@@ -28,6 +28,7 @@ def outputs(net, inputs):
 # What the code of these does not follow: attention that knows its width, numbers of channels written into forward().
 STAY_PARTLY_WHOLE = {
     "timm_attention_qkv_unbind", "mha_residual", "mha_then_packed_qkv", "mha_with_weights", "mha_cross",
+    "mha_of_memory",
     "encoder_layer", "split_sizes", "slice_channels", "overlapping_slices", "batchnorm_after_concat_then_split",
     "linear_view_convtranspose",
     "pixel_shuffle_by_views", "channel_shuffle", "unbind_then_multiply", "squeeze_of_several",
@@ -117,6 +118,31 @@ def test_exported_programs_are_called_as_before(tmp_path):
         answer = program.module()(x, **keywords)
         assert list(answer) == ["logits", "aux", "n", "sum"] and answer["aux"] is None and answer["n"] == 4
         assert answer["logits"].shape == (2, 3) and torch.equal(answer["sum"], torch.full((2, 3), 2.0))
+
+
+class Sizes(Nested):
+    def forward(self, x):
+        return {"rows": x.shape[0], "logits": self.head(self.a(x).relu()), "twice": 2 * x.shape[0]}
+
+
+def test_sizes_that_are_given_out_stay(tmp_path):
+    shapes = ({0: torch.export.Dim("batch")},)
+    pruned = prunex.prune(torch.export.export(Sizes(), (torch.randn(2, 4),), dynamic_shapes=shapes), ratio=0.5)
+    torch.export.save(pruned.model, tmp_path / "net.pt2")
+    for program in (pruned.model, torch.export.load(tmp_path / "net.pt2")):
+        answer = program.module()(torch.randn(5, 4))
+        assert list(answer) == ["rows", "logits", "twice"] and (answer["rows"], answer["twice"]) == (5, 10)
+        assert answer["logits"].shape == (5, 3)
+
+
+class Labelled(Nested):
+    def forward(self, x):
+        return {"logits": self.head(self.a(x).relu()), "of": "a network"}
+
+
+def test_outputs_that_no_file_gives_back_are_refused():
+    with pytest.raises(ValueError, match="gives out something as_string that torch.export.load does not read"):
+        prunex.prune(torch.export.export(Labelled(), (torch.randn(2, 4),)), ratio=0.5)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5", "regnet_y_400mf"])

@@ -15,8 +15,8 @@ namespace {
 
 using nlohmann::json;
 
-/// Outputs that are no tensors, and that torch.export.load reads.
-const std::unordered_set<std::string> kConstants{"as_none", "as_int", "as_float", "as_bool"};
+/// Outputs that are no tensors: constants, and sizes that nodes compute.
+const std::unordered_set<std::string> kBesideTensors{"as_none", "as_int", "as_float", "as_bool", "as_sym_int"};
 
 [[noreturn]] void refuse(const std::string& why) {
   throw std::invalid_argument(why);
@@ -373,12 +373,14 @@ class GraphReader {
       const auto& kind = to_tagged(arg).tag;
       if (kind == "as_tensor") {
         graph_.outputs.push_back(find(arg["as_tensor"].at("name").get<std::string>()));
-      } else if (kConstants.contains(kind)) {
-        constant_outputs_.push_back({graph_.outputs.size() + constant_outputs_.size(), arg});
+      } else if (kBesideTensors.contains(kind)) {
+        other_outputs_.push_back({graph_.outputs.size() + other_outputs_.size(), arg});
+      } else {
+        refuse(fmt::format(
+            "gives out something {} that torch.export.load does not read: wanted tensors, numbers or None", kind));
       }
     }
     if (graph_.outputs.empty()) refuse("has no tensor output");
-    all_outputs_kept_ = graph_.outputs.size() + constant_outputs_.size() == specs.size();
   }
 
   // What only other tools read: how inputs and outputs are nested, outputs that are no tensors, names of modules.
@@ -393,8 +395,8 @@ class GraphReader {
         if (signature.contains("forward_arg_names") && signature["forward_arg_names"].is_array()) {
           metadata["forward_arg_names"] = signature["forward_arg_names"].get<std::vector<std::string>>();
         }
-        if (all_outputs_kept_) metadata["out_spec"] = signature.at("out_spec");
-        if (all_outputs_kept_) metadata["constant_outputs"] = constant_outputs_;
+        metadata["out_spec"] = signature.at("out_spec");
+        metadata["other_outputs"] = other_outputs_;
       }
       if (!name.empty()) metadata["modules"].push_back(name);
     }
@@ -415,8 +417,7 @@ class GraphReader {
   std::unordered_set<std::string> names_;         // of all values
   std::unordered_set<std::string> weights_;       // names of parameters, buffers and constants
   ValueId unrecorded_ = kNoValue;                 // in torch.no_grad: the first value that is made there
-  bool all_outputs_kept_ = false;
-  json constant_outputs_ = json::array();  // [its place, what it is]
+  json other_outputs_ = json::array();            // [its place, what it is]
 };
 
 }  // namespace

@@ -97,9 +97,9 @@ class GraphWriter {
   /// Those that are no tensors stand where they stood.
   void write_outputs() {
     for (const auto id : graph_.outputs) outputs_.push_back({{"as_tensor", {{"name", graph_.values[id].name}}}});
-    for (const auto& constant : metadata_.value("constant_outputs", Json::array())) {
-      const auto place = std::min(constant.at(0).get<size_t>(), outputs_.size());
-      outputs_.insert(outputs_.begin() + static_cast<std::ptrdiff_t>(place), constant.at(1));
+    for (const auto& other : metadata_.value("other_outputs", Json::array())) {
+      const auto place = std::min(other.at(0).get<size_t>(), outputs_.size());
+      outputs_.insert(outputs_.begin() + static_cast<std::ptrdiff_t>(place), other.at(1));
     }
     for (const auto& output : outputs_) output_specs_.push_back({{"user_output", {{"arg", output}}}});
   }

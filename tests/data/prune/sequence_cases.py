@@ -130,6 +130,9 @@ case("mha_with_weights", lambda m, x: m.fc(m.att(m.l1(x), m.l1(x), m.l1(x))[0].m
 case("mha_cross", lambda m, x, y: m.fc(m.att(m.l1(x), m.l2(y), m.l2(y), need_weights=False)[0].mean(1)),
      sequence(5, 4), sequence(3, 6), l1=linear(4, 8), l2=linear(6, 12),
      att=lambda: nn.MultiheadAttention(8, 2, batch_first=True, kdim=12, vdim=12), fc=linear(8, 3))
+case("mha_of_memory", lambda m, x, y: m.fc(m.att(m.l1(x), (memory := m.l2(y)), memory, need_weights=False)[0].mean(1)),
+     sequence(5, 4), sequence(3, 6), l1=linear(4, 12), l2=linear(6, 12),
+     att=lambda: nn.MultiheadAttention(12, 2, batch_first=True), fc=linear(12, 3))
 case("encoder_layer", lambda m, x: m.fc(m.layer(m.l1(x)).mean(1)), sequence(5, 4), l1=linear(4, 8),
      layer=lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True), fc=linear(8, 3))
 case("matmul_selfsim", selfsim, image(3, 3, 3), a=conv(3, 8), b=conv(3, 8), v=conv(3, 6), fc=linear(6, 3))
