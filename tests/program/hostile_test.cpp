@@ -170,6 +170,18 @@ TEST(HostileFile, NorAreSizesOfAnySizeComputed) {
   EXPECT_THAT(error_of(pack(records)), HasSubstr("(_operator.mul): argument 'b': got 1099511627776, wanted"));
 }
 
+TEST(HostileFile, OutputsAreTensorsAndNumbersThatItHas) {
+  const auto error_with = [](const json& argument) {
+    return error_of_edit([&](json& document) {
+      auto& signature = document["graph_module"]["signature"];
+      signature["output_specs"].push_back({{"user_output", {{"arg", argument}}}});
+    });
+  };
+  EXPECT_THAT(error_with({{"as_sym_int", {{"as_name", "nobody"}}}}), HasSubstr("value 'nobody' is not defined"));
+  EXPECT_THAT(error_with({{"as_string", "logits"}}), HasSubstr("gives out something as_string"));
+  EXPECT_EQ(error_with({{"as_int", 3}}), "no exception");
+}
+
 TEST(HostileFile, NestingIsBounded) {
   const std::string deep = std::string(100000, '[') + std::string(100000, ']');
   for (const auto& text : {deep, std::string(200000, '['), R"({"graph_module": )" + deep + "}"}) {

@@ -374,6 +374,7 @@ class GraphReader {
       if (kind == "as_tensor") {
         graph_.outputs.push_back(find(arg["as_tensor"].at("name").get<std::string>()));
       } else if (kBesideTensors.contains(kind)) {
+        if (kind == "as_sym_int") find(arg[kind].at("as_name").get<std::string>());
         other_outputs_.push_back({graph_.outputs.size() + other_outputs_.size(), arg});
       } else {
         refuse(fmt::format(
