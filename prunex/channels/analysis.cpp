@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "prunex/channels/masking.h"
-#include "prunex/channels/operations.h"
+#include "prunex/channels/search.h"
 
 namespace prunex::channels {
 namespace {
@@ -202,151 +202,6 @@ class Collector {
   std::vector<int32_t> removable_;  // per group
 };
 
-/// Recorded shapes are what a file says: rules look positions up by them.
-void apply_rule(Rule rule, Axes& axes, const Node& node) {
-  try {
-    rule(axes, node);
-  } catch (const std::logic_error&) {  // a position that is not there, or a number that no vector is long
-    throw std::invalid_argument(fmt::format("node {}: the shapes that are recorded do not fit its operation",
-                                            program::describe(axes.graph(), node)));
-  }
-}
-
-Axes apply_rules(const Graph& graph, GroupOptions options, const Choices& choices) {
-  Axes axes(graph, options, choices);
-  for (const Node& node : graph.nodes) {
-    axes.enter(node);
-    const Rule rule = operation_of(node.target).rule;
-    const bool used = !node.outputs.empty() && node.outputs[0] != kNoValue;
-    if (rule != nullptr && (used || node.outputs.size() > 1)) {
-      apply_rule(rule, axes, node);
-      axes.freeze_forgotten(node);
-    } else {
-      axes.freeze_inputs(node, "has no rule");
-    }
-  }
-  axes.freeze_outputs();
-  return axes;
-}
-
-/// How well a candidate carries the units of a split.
-int merit(const Axes& axes, const Split& split) {
-  const auto& labels = *split.labels;
-  const auto is_head = [&](Unit unit) { return unit != kFixed && axes.units().has(unit, Mark::kHead); };
-  const auto is_frozen = [&](Unit unit) { return unit == kFixed || axes.units().reason(unit) != kFree; };
-  if (std::all_of(labels.begin(), labels.end(), is_frozen)) return 0;
-  return std::any_of(labels.begin(), labels.end(), is_head) == axes.options().heads ? 2 : 1;
-}
-
-/// For each split, how many others in a row take over its units; at most `most`.
-std::vector<size_t> splits_behind(const Axes& axes, size_t most) {
-  const Graph& graph = axes.graph();
-  const auto& splits = axes.splits();  // in the order of the nodes
-  std::vector<std::set<Unit>> units(splits.size());
-  for (size_t i = 0; i < splits.size(); ++i) {
-    for (const Unit unit : *splits[i].labels) units[i].insert(unit == kFixed ? kFixed : axes.units().find(unit));
-    units[i].erase(kFixed);
-  }
-  const auto share_units = [&](size_t i, size_t j) {
-    return std::any_of(units[i].begin(), units[i].end(), [&](Unit unit) { return units[j].contains(unit); });
-  };
-  std::vector<size_t> behind(splits.size(), 0);
-  for (size_t i = splits.size(); i-- > 0;) {
-    std::vector<bool> reached(graph.values.size(), false);
-    reached[splits[i].node->outputs[0]] = true;
-    size_t next = i + 1;
-    for (const Node* node = splits[i].node + 1; node != graph.nodes.data() + graph.nodes.size(); ++node) {
-      const auto inputs = tensor_inputs(graph, *node);
-      const bool is_reached = std::any_of(inputs.begin(), inputs.end(), [&](ValueId input) { return reached[input]; });
-      for (; next < splits.size() && splits[next].node <= node; ++next) {
-        if (splits[next].node == node && is_reached && share_units(i, next)) {
-          behind[i] = std::max(behind[i], std::min(most, behind[next] + 1));
-        }
-      }
-      if (!is_reached) continue;
-      for (const ValueId output : node->outputs) {
-        if (output != kNoValue) reached[output] = true;
-      }
-    }
-  }
-  return behind;
-}
-
-/// Tries candidates of the splits, those first behind which no other split has the units: these all at once, one
-/// candidate after the other, until each has its first best; then those before them.
-class Search {
- public:
-  /// `axes`: as `tried`, the last choices(), made them. False if nothing is left to try.
-  bool advance(const Axes& axes, const Choices& tried) {
-    const auto& splits = axes.splits();
-    int sum = 0;
-    bool all_full = true;
-    for (const Split& split : splits) {
-      State& state = states_[{split.node, split.axis}];
-      const int reached = merit(axes, split);
-      if (reached > state.merit) state = {.merit = reached, .best = state.now, .now = state.now, .ended = state.ended};
-      all_full &= state.is_settled();
-      sum += reached;
-    }
-    if (sum > best_sum_) {
-      best_sum_ = sum;
-      best_ = tried;
-    }
-    if (all_full) return false;
-    const auto behind = splits_behind(axes, kMostBehind);
-    size_t last = kMostBehind;
-    for (size_t i = 0; i < splits.size(); ++i) {
-      if (!state_of(splits[i]).is_settled()) last = std::min(last, behind[i]);
-    }
-    for (size_t i = 0; i < splits.size(); ++i) {
-      State& state = state_of(splits[i]);
-      if (behind[i] != last || state.is_settled()) continue;
-      state.ended = state.now + 1 == splits[i].candidates;
-      state.now = state.ended ? state.best : state.now + 1;
-    }
-    return true;
-  }
-
-  /// To be tried next.
-  Choices choices() const {
-    Choices now;
-    for (const auto& [key, state] : states_) now[key] = state.now;
-    return now;
-  }
-
-  /// Those of all that have been tried with which most splits did well.
-  const Choices& best() const { return best_; }
-
- private:
-  static constexpr int kFullMerit = 2;
-  static constexpr size_t kMostBehind = 3;
-  struct State {
-    int merit = -1;
-    size_t best = 0, now = 0;
-    bool ended = false;  // all candidates have been tried
-    bool is_settled() const { return merit == kFullMerit || ended; }
-  };
-
-  State& state_of(const Split& split) { return states_.at({split.node, split.axis}); }
-
-  std::map<Choices::key_type, State> states_;
-  int best_sum_ = -1;
-  Choices best_;
-};
-
-/// The axes of a graph after the rules of all its nodes; what the model gives out is frozen. Where an axis becomes
-/// several, those are preferred that leave its units removable and, among them, heads or not, as the options say; then
-/// the largest.
-Axes analyze(const Graph& graph, GroupOptions options) {
-  Search search;
-  for (;;) {
-    const Choices choices = search.choices();
-    Axes axes = apply_rules(graph, options, choices);
-    if (search.advance(axes, choices)) continue;
-    return search.best() == choices ? axes : apply_rules(graph, options, search.best());
-  }
-}
-
 }  // namespace
 
 const char* name_of(GroupKind kind) {
@@ -356,7 +211,7 @@ const char* name_of(GroupKind kind) {
 
 struct Analysis::State {
   State(std::shared_ptr<const Graph> held, GroupOptions how)
-      : graph(std::move(held)), options(how), axes(analyze(*graph, options)), roles(weight_roles(*graph)) {
+      : graph(std::move(held)), options(how), axes(label_axes(*graph, options)), roles(weight_roles(*graph)) {
     Collector collector(axes);
     groups = collector.collect();
     removable_of = collector.removable_of();

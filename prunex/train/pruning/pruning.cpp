@@ -1,6 +1,5 @@
 #include "prunex/train/pruning/pruning.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
