@@ -12,6 +12,7 @@ namespace prunex::launch {
 namespace {
 
 constexpr size_t kShownLines = 64;
+constexpr std::chrono::seconds kSameCause{5};  // what ranks write alike so close together
 
 bool reports_loss(const std::string& text) {
   return text.find(comm::kLostRank) != std::string::npos;
@@ -57,7 +58,9 @@ void ErrorLines::show_due(Clock::time_point now) {
 }
 
 void ErrorLines::show(Line line) {
-  const auto same = [&](const Line& shown) { return shown.text == line.text && shown.rank != line.rank; };
+  const auto same = [&](const Line& shown) {
+    return shown.text == line.text && shown.rank != line.rank && line.due - shown.due < kSameCause;
+  };
   if (std::any_of(shown_.begin(), shown_.end(), same)) return;
   const auto prefix = line.rank == 0 ? "" : fmt::format("[rank {}] ", line.rank);
   say(prefix + line.text + "\n");

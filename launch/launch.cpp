@@ -220,6 +220,7 @@ class Supervisor {
     read_errors(rank);
     if (elastic_ && ended_on_request(status) && interrupted_by_ == 0) {  // its node leaves, and the others go on
       left_ = WEXITSTATUS(status);
+      failures_.clear();  // whatever was lost before, the run has outlived it
       returns_[static_cast<size_t>(node_of(rank))].stays_away = true;
       return;
     }

@@ -28,7 +28,8 @@ constexpr int kStops[] = {SIGINT, SIGTERM, SIGHUP};
 
 }  // namespace
 
-StopSignals::StopSignals(std::function<bool(int)> ask, bool says) : ask_(std::move(ask)), says_(says) {
+StopSignals::StopSignals(std::function<bool(int)> ask, std::string says)
+    : ask_(std::move(ask)), says_(std::move(says)) {
   std::vector<int> stops;
   for (const int signal : kStops) {
     if (!ignores(signal)) stops.push_back(signal);
@@ -47,10 +48,9 @@ void StopSignals::receive(int signal) {
   if (asked_ || !ask_(signal)) return end_by(signal);
   asked_ = true;
   asked_at_ = now;
-  if (!says_) return;
-  say(fmt::format(
-      "{}prunex: signal {}: the run ends after this exchange, with a checkpoint; a second one ends it now\n",
-      isatty(STDERR_FILENO) != 0 ? "\n" : "", signal));
+  if (says_.empty()) return;
+  const char* begin = isatty(STDERR_FILENO) != 0 ? "\n" : "";
+  say(fmt::format("{}prunex: signal {}: {}; a second one ends it now\n", begin, signal, says_));
 }
 
 bool ignores(int signal) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "prunex/comm/watch/signals.h"
@@ -19,15 +20,14 @@ inline constexpr std::chrono::seconds kOneSignal{2};
 /// were ignored stay ignored (nohup). To be made before other threads start.
 class StopSignals {
  public:
-  /// `ask` takes the signal: true if the run will end. `says`: whether this process tells what it waits for, on
-  /// standard error.
-  StopSignals(std::function<bool(int)> ask, bool says);
+  /// `ask` takes the signal: true if the run will end. `says`: what it waits for, told on standard error; "": nothing.
+  StopSignals(std::function<bool(int)> ask, std::string says);
 
  private:
   void receive(int signal);
 
   const std::function<bool(int)> ask_;
-  const bool says_;
+  const std::string says_;
   std::mutex mutex_;
   bool asked_ = false;
   std::chrono::steady_clock::time_point asked_at_;

@@ -30,6 +30,16 @@ void join_phases(OptionValues& options) {
   if (finetuning > 0 && options.contains("prune-to")) options["prune-at"] = trains ? "0.5" : "1e-06";
 }
 
+/// So that an exchange follows the one with the cut.
+void bring_cut_forward(OptionValues& options, int64_t exchanges) {
+  const auto strategy = options.find("strategy");
+  const bool at_once = strategy != options.end() && text::word_of(strategy->second) == "one_shot";
+  if (!at_once && !options.contains("prune-to")) return;
+  const auto all = static_cast<double>(exchanges);
+  const double cut = std::ceil(all * number_of(options, "prune-at", train::TrainOptions().prune_at));
+  if (cut + 1 >= all) options["prune-at"] = "0.5";
+}
+
 /// So that steps follow the last of several cuts.
 void bring_cuts_together(OptionValues& options, int64_t exchanges) {
   const double further = number_of(options, "prune-steps", 1) - 1;
@@ -43,7 +53,7 @@ void bring_cuts_together(OptionValues& options, int64_t exchanges) {
 /// What counts epochs or steps from the start and may be longer than all that is left.
 void drop_rise_and_milestones(OptionValues& options) {
   if (options.contains("warmup-epochs")) options["warmup-epochs"] = "0";
-  for (const char* rise : {"warmup-steps", "dgc-warmup-epochs", "powersgd-start"}) options.erase(rise);
+  for (const char* rise : {"warmup-steps", "sparse-warmup", "dgc-warmup-epochs", "powersgd-start"}) options.erase(rise);
   if (const auto schedule = options.find("lr-schedule");
       schedule == options.end() || text::word_of(schedule->second) != "milestones") {
     return;
@@ -56,6 +66,7 @@ void drop_rise_and_milestones(OptionValues& options) {
 
 OptionValues cut_short(OptionValues options, int64_t exchanges) {
   join_phases(options);
+  bring_cut_forward(options, exchanges);
   bring_cuts_together(options, exchanges);
   drop_rise_and_milestones(options);
   options.erase("epochs");

@@ -76,7 +76,8 @@ Point measure(const ComparisonRecord& record, Job job, const report::Run* origin
   const auto command = words(*original, job, target, mbit, options.script, runner);
   point.error = launch::error_of_run({.program = command.front(), .words = command});
   const report::Run again = report::read_run(target);
-  if (!again.summary) return point;
+  if (!again.summary && point.error.empty()) point.error = "it left no summary.json";
+  if (!point.error.empty()) return point;
   point.computed = computed_seconds(*original, again, mbit);
   point.measured = report::training_seconds(again.summary->seconds);
   return point;
@@ -103,12 +104,12 @@ nlohmann::ordered_json known_points(const std::string& path) {
   }
 }
 
-/// In the place of the same point, if there is one.
+/// In the place of the same point, if there is one; one that failed does not replace one that did not.
 void put(nlohmann::ordered_json& points, nlohmann::ordered_json point) {
   for (auto& known : points) {
     const auto same = [&](const char* key) { return known.value(key, nlohmann::ordered_json()) == point.at(key); };
     if (!same("name") || !same("seed") || !same("mbit") || !same("exchanges")) continue;
-    known = std::move(point);
+    if (point.at("error") == "" || known.value("error", "") != "") known = std::move(point);
     return;
   }
   points.push_back(std::move(point));

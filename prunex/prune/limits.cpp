@@ -106,14 +106,14 @@ std::vector<Limit> limits_of(const Analysis& analysis, const LimitOptions& optio
   return limits;
 }
 
-std::vector<bool> ignored_groups(const Analysis& analysis, const std::vector<std::string>& patterns) {
+std::set<std::string> ignored_groups(const Analysis& analysis, const std::vector<std::string>& patterns) {
   const auto& groups = analysis.groups();
   std::vector<Limit> limits;
   for (const DependencyGroup& group : groups) limits.push_back(limit_of(group, analysis, {}));
-  std::vector<bool> ignored(groups.size());
+  std::set<std::string> ignored;
   for (const std::string& pattern : patterns) {
     for_matches("`ignore`", pattern, groups, limits,
-                [&](const Limit& limit) { ignored[&limit - limits.data()] = true; });
+                [&](const Limit& limit) { ignored.insert(groups[&limit - limits.data()].name); });
   }
   return ignored;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -50,8 +51,8 @@ struct Limit {
 /// is a std::invalid_argument.
 std::vector<Limit> limits_of(const channels::Analysis& analysis, const LimitOptions& options);
 
-/// Which of analysis.groups() these patterns name. Throws as limits_of().
-std::vector<bool> ignored_groups(const channels::Analysis& analysis, const std::vector<std::string>& patterns);
+/// The names of those of analysis.groups() that these patterns name. Throws as limits_of().
+std::set<std::string> ignored_groups(const channels::Analysis& analysis, const std::vector<std::string>& patterns);
 
 /// Least number of units whose channels are a multiple of `round_to`, as in LimitOptions, in every layer that makes
 /// or reads them.

@@ -117,7 +117,8 @@ sparsity::Cut removable_cut(const channels::Analysis& analysis, const std::vecto
 
 /// Alive: the units with a weight of at least `threshold` in magnitude, in the layers that make them or that read them
 /// (arXiv 1901.09290), and the largest unit of every group. Norms do not count: what follows makes up for their scale.
-/// A group on no layer's weights stays whole.
-sparsity::Masks units_above(const channels::Analysis& analysis, const Weights& weights, double threshold);
+/// A group on no layer's weights stays whole, and so do those that `ignore` names as LimitOptions have it.
+sparsity::Masks units_above(const channels::Analysis& analysis, const Weights& weights, double threshold,
+                            const std::vector<std::string>& ignore = {});
 
 }  // namespace prunex::prune

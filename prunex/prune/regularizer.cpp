@@ -153,12 +153,11 @@ bool Regularizer::is_of_scales() const {
 }
 
 void Regularizer::find_groups(const channels::Analysis& analysis) {
-  std::set<std::string> spared, spared_weights;
-  const std::vector<bool> ignored = ignored_groups(analysis, options_.ignore);
-  for (size_t i = 0; i < ignored.size(); ++i) {
-    if (!ignored[i]) continue;
-    spared.insert(analysis.groups()[i].name);
-    for (const auto& slice : analysis.groups()[i].slices) spared_weights.insert(slice.tensor);
+  const std::set<std::string> spared = ignored_groups(analysis, options_.ignore);
+  std::set<std::string> spared_weights;
+  for (const auto& group : analysis.groups()) {
+    if (!spared.contains(group.name)) continue;
+    for (const auto& slice : group.slices) spared_weights.insert(slice.tensor);
   }
   groups_ = analysis.removable();
   std::erase_if(groups_, [&](const auto& group) { return spared.contains(group.name); });

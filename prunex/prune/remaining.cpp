@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace prunex::prune {
@@ -195,15 +196,18 @@ sparsity::Cut removable_cut(const channels::Analysis& analysis, const std::vecto
   return sparsity::make_cut(analysis.removable(), units_read(analysis, supports), sparsity::shapes_of(weights));
 }
 
-Masks units_above(const channels::Analysis& analysis, const Weights& weights, double threshold) {
+Masks units_above(const channels::Analysis& analysis, const Weights& weights, double threshold,
+                  const std::vector<std::string>& ignore) {
   Masks alive;
+  const std::set<std::string> ignored = ignored_groups(analysis, ignore);
   for (const Group& group : analysis.removable()) {
-    const auto largest = largest_weights(group, weights, analysis);
     at::Tensor mask = at::ones({group.size}, at::kBool);
+    alive.insert(group.name, mask);
+    if (ignored.contains(group.name)) continue;
+    const auto largest = largest_weights(group, weights, analysis);
     bool* keeps = mask.mutable_data_ptr<bool>();
     for (size_t unit = 0; unit < largest.size(); ++unit) keeps[unit] = largest[unit] >= threshold;
     if (!largest.empty()) keeps[std::max_element(largest.begin(), largest.end()) - largest.begin()] = true;
-    alive.insert(group.name, mask);
   }
   return alive;
 }

@@ -92,12 +92,22 @@ void refuse_what_never_comes(const TrainOptions& options, const RunLength& lengt
 /// What begins with the last masks.
 void refuse_what_masks_put_off(const TrainOptions& options, const RunLength& length) {
   const int64_t open = last_open_exchange(options, length);
-  if (open < length.exchanges) return;
-  const char* waits = options.ema > 0 ? "`ema`" : options.overlap > 0 ? "`overlap`" : "";
-  if (*waits == 0) return;
+  if (open < length.exchanges || options.ema == 0) return;
+  throw std::invalid_argument(
+      fmt::format("`ema`: begins when masks are final, after exchange {}, and this run has {}: wanted a smaller `{}`",
+                  open, count_of(length.exchanges), options.strategy == "one_shot" ? "prune_at" : "freeze_after"));
+}
+
+/// The first exchange of weights, or of final masks, is waited for, and so is the last one.
+void refuse_idle_overlap(const TrainOptions& options, const RunLength& length, bool masks) {
+  if (options.overlap == 0) return;
+  const int64_t open = masks ? std::min(last_open_exchange(options, length), length.exchanges) : 0;
+  const int64_t first = std::max(open, options.local_after) + 1;
+  if (first + 1 < length.exchanges) return;
   throw std::invalid_argument(fmt::format(
-      "{}: begins when masks are final, after exchange {}, and this run has {}: wanted a smaller `{}`", waits, open,
-      count_of(length.exchanges), options.strategy == "one_shot" ? "prune_at" : "freeze_after"));
+      "`overlap`: got {}, which hides exchanges after the first one {}, exchange {}, and before the last one: this run "
+      "has {}",
+      options.overlap, masks ? "with final masks" : "of weights", first, count_of(length.exchanges)));
 }
 
 /// What to change for more exchanges.
@@ -171,6 +181,7 @@ std::vector<std::string> check_plan(const TrainOptions& options, const RunLength
                                     const std::vector<sparsity::Group>& groups) {
   std::vector<std::string> doubts;
   refuse_what_never_begins(options, length);
+  refuse_idle_overlap(options, length, !groups.empty());
   if (!groups.empty()) {
     refuse_what_never_comes(options, length);
     refuse_what_masks_put_off(options, length);

@@ -48,7 +48,8 @@ void end_with_an_exchange(Phase& phase, const TrainOptions& options) {
   if (phase.end() < options.local_steps) return;
   const int64_t beyond = phase.end() % options.local_steps;
   if (beyond > 0) phase.steps += options.local_steps - beyond;
-  phase.steps += options.overlap;
+  const bool is_waited_for = phase.end() / options.local_steps <= options.local_after + 1;  // the first of weights, too
+  if (!is_waited_for) phase.steps += options.overlap;
 }
 
 int64_t rounded_steps_of(const char* option, double epochs, const RunLength& length) {

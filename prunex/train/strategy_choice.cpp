@@ -40,6 +40,7 @@ void set_diloco(HsadmmOptions& options, const RunPlan&, const TrainOptions&) {
 /// Nothing is pruned until the exchange after `prune_at` of the run, and everything then.
 void set_one_shot(HsadmmOptions& options, const RunPlan& plan, const TrainOptions& train) {
   set_local_sgd(options, plan, train);
+  if (plan.masked.groups.empty()) return;
   options.masks.freeze_after = last_open_exchange(train, plan.length);
   options.masks.keep = {sparsity::KeepRamp::kCubic, options.masks.freeze_after + 1, options.masks.freeze_after + 1};
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import json
 import logging
 import os
@@ -74,8 +75,10 @@ def _configuration_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _failed(status: int, said: list[str]) -> Exception:
     """What the command's last words mean: options have Python's names in it."""
-    text = next((line for line in reversed(said) if line.startswith("prunex: ")), said[-1] if said else "")
-    text = re.sub(r"--([a-z][a-z0-9-]*)", lambda flag: f"`{flag[1].replace('-', '_')}`", text.removeprefix("prunex: "))
+    lines = [re.sub(r"^\[rank \d+\] ", "", line) for line in said]  # which of the ranks tells is chance
+    errors = [line for line in lines if line.startswith("prunex: ") and not line.startswith("prunex: warning: ")]
+    text = (errors or lines or [""])[-1].removeprefix("prunex: ")
+    text = re.sub(r"--([a-z][a-z0-9-]*)", lambda flag: f"`{flag[1].replace('-', '_')}`", text)
     if status == 2:
         return ValueError(text)
     return RuntimeError(text or f"prunex ended with status {status}")
@@ -154,8 +157,8 @@ class Run:
                      "parameters_dense", "parameters_compact", "macs_dense", "macs_compact", "inter_node_bytes"):
             if name in self.summary:
                 rows[name] = self.summary[name]
-        return "<table>" + "".join(f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in rows.items()) + \
-            "</table>"
+        cells = (f"<tr><th>{name}</th><td>{html.escape(str(value))}</td></tr>" for name, value in rows.items())
+        return "<table>" + "".join(cells) + "</table>"
 
 
 def read_run(directory: str | os.PathLike[str]) -> Run:

@@ -226,3 +226,21 @@ def test_what_is_no_run_is_refused(monkeypatch):
     monkeypatch.setenv("RANK", "1")
     with pytest.raises(ValueError, match="`run_dir`: got none; under a launcher"):
         prunex.train(dataset="synthetic")
+
+
+@pytest.mark.parametrize(("said", "means"), [
+    (["prunex: warning: few exchanges", "[rank 1] prunex: --resume: got a"], "`resume`: got a"),
+    (["prunex: --local-steps: got 0", "prunex: warning: no checkpoint"], "`local_steps`: got 0"),
+    (["[rank 1] Killed"], "Killed"),
+    ([], "")])
+def test_an_error_is_what_a_rank_said_last_that_is_no_warning(said, means):
+    assert str(_runs._failed(2, said)) == means
+
+
+def test_what_a_run_says_is_shown_as_text(tmp_path):
+    run = tmp_path / "a<b>"
+    run.mkdir()
+    (run / "config.toml").write_text("")
+    (run / "summary.json").write_text(json.dumps({"strategy": "<img src=x>"}))
+    shown = prunex.read_run(run)._repr_html_()
+    assert "<img" not in shown and "&lt;img src=x&gt;" in shown and "a&lt;b&gt;" in shown

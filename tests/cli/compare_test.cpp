@@ -252,6 +252,18 @@ TEST(Compare, AVerificationThatFailsIsNoSuccess) {
   EXPECT_EQ(result.status, 1);
   EXPECT_THAT(result.output, HasSubstr("no such link"));
   EXPECT_THAT(result.errors, HasSubstr("1 point failed"));
+  const auto silent = compare(scratch, {"--verify", "25", "--cluster", no_cluster(scratch, "exit 0")});
+  EXPECT_EQ(silent.status, 1);
+  EXPECT_THAT(silent.output, HasSubstr("it left no summary.json"));
+}
+
+TEST(Compare, AVerificationThatFailsLeavesOneThatDidNot) {
+  const Scratch scratch;
+  write(scratch / "c.toml", one_run(1));
+  ASSERT_EQ(compare(scratch, {"--verify", "25", "--cluster", no_cluster(scratch, "exec \"$@\"")}).status, 0);
+  const std::string points = tests::text_of(scratch / "out/verify.json");
+  EXPECT_EQ(compare(scratch, {"--verify", "25", "--cluster", no_cluster(scratch, "exit 3")}).status, 1);
+  EXPECT_EQ(tests::text_of(scratch / "out/verify.json"), points);
 }
 
 TEST(Compare, OptionsThatChangedAreRefusedBeforeAnythingRuns) {

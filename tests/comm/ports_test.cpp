@@ -49,6 +49,14 @@ TEST(Ports, AreTakenInTurn) {
   EXPECT_EQ(port_of(listen_on({kHost, 0}, 1, range)), range.last);
 }
 
+TEST(Ports, ThatOthersAreExpectedAtAreLeftAlone) {
+  PortRange range = free_range(2);
+  range.except = {range.first};
+  const Socket socket = listen_on({kHost, 0}, 1, range);
+  EXPECT_EQ(port_of(socket), range.last);
+  EXPECT_THROW(listen_on({kHost, 0}, 1, range), std::runtime_error);
+}
+
 TEST(Ports, OfAnyKindAreTheKernelsChoice) {
   const Socket first = listen_on({kHost, 0}, 1, {}), second = listen_on({kHost, 0}, 1, {});
   EXPECT_NE(port_of(first), port_of(second));

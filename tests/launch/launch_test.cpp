@@ -207,6 +207,10 @@ TEST(Launch, ANodeThatComesBackIsARunOfItsOwn) {
               AllOf(HasSubstr("rank 0 of 2 after 2\n"), HasSubstr("rank 1 of 2 after 2\n")));
 }
 
+TEST(Launch, ARunThatEndsOnRequestAfterALossSaysNothingOfIt) {
+  expect_ends("elastic, ends after a loss", 128 + SIGINT, Not(HasSubstr("none is left")));
+}
+
 TEST(Launch, ANodeThatCannotBeStartedAgainEndsNoOther) {
   expect_ends("elastic, a node comes back in vain", 0,
               AllOf(HasSubstr("prunex: node 1 cannot be started again: "), HasSubstr("it stays away\n")));
@@ -251,6 +255,17 @@ TEST(ErrorLines, DropWhatOthersWriteOnceOneIsKept) {
   lines.show_due(now + ErrorLines::kDelay);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "[rank 2] first\n[rank 2] half\n");
   EXPECT_TRUE(lines.wrote(1));
+}
+
+TEST(ErrorLines, ShowWhatSeveralRanksWriteOnceUnlessLongAfter) {
+  ErrorLines lines;
+  const auto now = ErrorLines::Clock::now();
+  lines.add(1, "waits\n", now);
+  lines.add(2, "waits\n", now + std::chrono::seconds(1));
+  lines.add(3, "waits\n", now + std::chrono::minutes(1));
+  ::testing::internal::CaptureStderr();
+  lines.show_due(now + std::chrono::hours(1));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "[rank 1] waits\n[rank 3] waits\n");
 }
 
 TEST(ErrorLines, HoldReportsOfALossToTheEnd) {

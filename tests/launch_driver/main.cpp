@@ -81,6 +81,13 @@ void make_elastic(const std::string& behaviour, launch::LaunchOptions& options) 
   }
 }
 
+/// Node 1 is killed; the other one is asked to end later.
+int end_after_a_loss(int node) {
+  if (node == 1) raise(SIGKILL);
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  return 128 + SIGINT;
+}
+
 /// Node 1 ends as if it had been asked to; the other one for longer than those are waited for who lag behind the end.
 int leave_as_node(int node) {
   if (node == 1) return 128 + SIGTERM;
@@ -126,6 +133,7 @@ int main(int, char** argv) {
       return launch::launch_ranks(options, launch::words_of(argv), signals);
     }
     if (argv[1] == std::string("a node leaves")) return leave_as_node(environment->rank / 2);
+    if (argv[1] == std::string("elastic, ends after a loss")) return end_after_a_loss(environment->rank / 2);
     if (argv[1] == std::string("elastic, all nodes fail")) return fail_node_by_node(environment->rank);
     if (std::string(argv[1]).starts_with("elastic, a node comes back"))
       return come_back(*environment, argv[2] != nullptr);

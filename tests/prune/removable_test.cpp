@@ -187,6 +187,14 @@ TEST(UnitsAbove, OfProductsWithBareParametersAreFoundByTheirWeights) {
   EXPECT_TRUE(at::equal(alive["a"], at::tensor({1, 1, 0, 1}).to(at::kBool)));
 }
 
+TEST(UnitsAbove, WhatIsIgnoredStaysWhole) {
+  const Model model = products();
+  const channels::Analysis analysis(model.program);
+  EXPECT_EQ(units_above(analysis, model.weights, 1e9)["a"].sum().item<int64_t>(), 1);
+  EXPECT_TRUE(units_above(analysis, model.weights, 1e9, {"a*"})["a"].all().item<bool>());
+  EXPECT_THROW(units_above(analysis, model.weights, 1e9, {"nobody"}), std::invalid_argument);
+}
+
 TEST(UnitsAbove, AGroupOnNoLayersWeightsStaysWhole) {
   const Model model = products(true);
   const channels::Analysis analysis(model.program);

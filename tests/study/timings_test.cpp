@@ -72,7 +72,7 @@ TEST(Timings, HaveNoWarmUpAndPassNoMilestones) {
                          {"lr-gamma", "0.2"}},
                         8),
               ElementsAre(Pair("exchanges", "8"), Pair("lr-schedule", "\"constant\"")));
-  EXPECT_THAT(cut_short({{"dgc-warmup-epochs", "4"}, {"powersgd-start", "1000"}}, 8),
+  EXPECT_THAT(cut_short({{"dgc-warmup-epochs", "4"}, {"powersgd-start", "1000"}, {"sparse-warmup", "0.5"}}, 8),
               ElementsAre(Pair("exchanges", "8")));
 }
 
@@ -89,6 +89,14 @@ TEST(Timings, HaveOnePhaseWithTheCutInItsMiddle) {
               ElementsAre(Pair("exchanges", "8"), Pair("prune-at", "0.5"), Pair("prune-to", "\"macs=0.5\""),
                           Pair("sparse", "\"group_lasso\"")));
   EXPECT_THAT(cut_short({{"finetune-epochs", "20"}}, 8), ElementsAre(Pair("exchanges", "8")));
+}
+
+TEST(Timings, HaveStepsBehindALateCut) {
+  const OptionValues cut{{"prune-to", "\"macs=0.5\""}, {"prune-at", "0.9"}};
+  EXPECT_EQ(cut_short(cut, 8).at("prune-at"), "0.5");
+  EXPECT_EQ(cut_short(cut, 80).at("prune-at"), "0.9");
+  EXPECT_EQ(cut_short({{"strategy", "\"one_shot\""}, {"prune-at", "0.9"}}, 4).at("prune-at"), "0.5");
+  EXPECT_FALSE(cut_short({{"strategy", "\"ddp\""}}, 1).contains("prune-at"));
 }
 
 TEST(Timings, OfARunThatBeginsWithItsCutHaveItFirst) {

@@ -357,7 +357,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"train", {"--dgc-clip", "1", "--strategy", "top_k"}, {"--dgc-clip: ", "--dgc"}},
         {"train", {"--powersgd-rank", "4", "--strategy", "ddp"}, {"--powersgd-rank: ddp is not powersgd"}},
         {"train", {"--prune-at", "0.5"}, {"--prune-at: nothing is cut without --prune-to"}},
-        {"train", {"--ignore", "fc", "--strategy", "prunetrain"}, {"--ignore: prunetrain has no masks"}},
+        {"train", {"--ignore", "fc", "--strategy", "ddp"}, {"--ignore: ddp has no masks"}},
         {"train", {"--max-ratio", "0.5", "--strategy", "ddp"}, {"--max-ratio: ddp has no masks"}},
         {"train", {"--scope", "global", "--strategy", "ddp"}, {"--scope: ddp has no masks"}},
         {"train", {"--importance", "l1"}, {"--importance: nothing is cut without --prune-to"}},
@@ -390,6 +390,14 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(WithoutEffect, WhatAPresetSaysIsLeftOut) {
   const Words words{"--preset", "paper", "--strategy", "hsadmm_flat", "--kappa", "0", "--batch-size", "10"};
   EXPECT_EQ(run(with(without(command_line("train"), "--batch-size"), words)).status, 0);
+}
+
+/// What sparse training leaves alone.
+TEST(WithoutEffect, IgnoringHasOneWithPenaltiesAndThresholds) {
+  for (const Words& words : {Words{"--strategy", "prunetrain"}, Words{"--strategy", "ddp", "--sparse", "group_norm"},
+                             Words{"--strategy", "ddp", "--prune-below", "1e-3"}}) {
+    EXPECT_EQ(run(with(command_line("train"), with(words, {"--ignore", "conv*"}))).status, 0);
+  }
 }
 
 /// Masks of strategies that have none, bits of one that sends control variates.

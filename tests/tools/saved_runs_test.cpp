@@ -44,6 +44,22 @@ TEST_F(SavedRun, IsNotGoneOnWithByAnotherStrategy) {
           {"--strategy: got top_k, the run in " + run_ + " had hsadmm"});
 }
 
+/// Its configuration says the preset and all that this set.
+TEST_F(SavedRun, OfAPresetIsGoneOnWith) {
+  for (const std::string preset : {"paper", "slow-link"}) {
+    train::TrainOptions options;
+    text::OptionList list = train::describe(options);
+    options.preset = preset;
+    options.nodes = 2;
+    options.exchanges = 4;
+    options.quiet = true;
+    train::apply_preset(list, options);
+    tests::write_text(run_ + "/config.toml", list.configuration());
+    refused({"train", "--resume", run_, "--check", "--quiet"}, {"--resume: no complete checkpoint in "});
+    EXPECT_EQ(run({"train", "--config", run_ + "/config.toml", "--check", "--quiet"}).errors, "");
+  }
+}
+
 TEST_F(SavedRun, HasItsOwnDirectory) {
   for (const std::string option : {"--resume", "--join"}) {
     refused({"train", option, run_, "--run-dir", scratch_ / "other"}, {"--run-dir: got ", option + " " + run_});

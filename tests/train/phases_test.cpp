@@ -102,6 +102,10 @@ TEST(Phases, GoOnUntilTheExchangeWithWhichFineTuningBegins) {
   options.overlap = 2;  // and lands
   EXPECT_EQ(run_length(options, 48).phases[1].end(), 11);
   EXPECT_EQ(first_cut(options, run_length(options, 48)), 3);
+  options.local_after = 2;  // the first exchange of weights is waited for
+  EXPECT_EQ(run_length(options, 48).phases[1].end(), 9);
+  EXPECT_EQ(first_cut(options, run_length(options, 48)), 3);
+  options.local_after = 0;
   options.overlap = 0;
   options.local_steps = 9;  // nothing was exchanged before
   EXPECT_EQ(run_length(options, 48).phases[1].end(), 8);

@@ -119,9 +119,11 @@ TEST(PlanCheck, NothingWaitsForMasksThatAreFinalAtTheEnd) {
   options.prune_at = 0.95;
   options.overlap = 5;
   refused_with(options,
-               "`overlap`: begins when masks are final, after exchange 8, and this run has 8 exchanges: wanted a "
-               "smaller `prune_at`");
-  options.prune_at = 0.8;
+               "`overlap`: got 5, which hides exchanges after the first one with final masks, exchange 9, and before "
+               "the last one: this run has 8 exchanges");
+  options.prune_at = 0.8;  // that of 7 is waited for, and so is that of 8
+  EXPECT_ANY_THROW(doubts(options));
+  options.prune_at = 0.6;
   EXPECT_NO_THROW(doubts(options));
 }
 
@@ -134,6 +136,10 @@ TEST(PlanCheck, SoIsWhatNeverBeginsWithoutMasks) {
   };
   refused_whole({.strategy = "diloco", .local_after = 8}, "`local_after`: got 8, wanted less than 8");
   refused_whole({.strategy = "diloco", .outer_from = 9}, "`outer_from`: got 9, wanted at most 8");
+  refused_whole(
+      {.strategy = "diloco", .local_after = 6, .overlap = 2},
+      "`overlap`: got 2, which hides exchanges after the first one of weights, exchange 7, and before the last "
+      "one: this run has 8 exchanges");
   TrainOptions options{.strategy = "powersgd"};
   options.powersgd.start_after = 400;
   refused_whole(options, "`powersgd_start`: got 400, wanted less than 400");

@@ -316,8 +316,10 @@ int run_train(const TrainCommand& command, const std::string& config, const Invo
     return launch_train(options, shape, connection, invocation);
   }
   train::StopRequest stop;
-  const launch::StopSignals signals([&stop](int signal) { return stop.ask(signal); },
-                                    !options.quiet && (!environment || environment->rank == 0));
+  const char* ends = options.elastic ? "this node leaves after this exchange, or the run ends there with a checkpoint"
+                                     : "the run ends after this exchange, with a checkpoint";
+  const bool says = !options.quiet && (!environment || environment->rank == 0);
+  const launch::StopSignals signals([&stop](int signal) { return stop.ask(signal); }, says ? ends : "");
   expect_device(connection);
   comm::Hierarchy ranks;
   try {

@@ -50,7 +50,11 @@ Elastic::Elastic(Hierarchy& ranks, const ElasticOptions& options)
 
 void Elastic::open_door(const std::string& address) {
   if (!ranks_.connect_others) throw std::invalid_argument("`elastic`: another program has connected these ranks");
-  door_ = std::make_unique<Door>(Endpoint{address}, door_key(), pause_of(options_), ranks_.ports);
+  PortRange ports = ranks_.ports;
+  for (const Endpoint& known : run_.doors) {  // who answers there would be taken for the rank that had it
+    if (known.host == address) ports.except.push_back(known.port);
+  }
+  door_ = std::make_unique<Door>(Endpoint{address}, door_key(), pause_of(options_), ports);
 }
 
 Elastic::~Elastic() = default;

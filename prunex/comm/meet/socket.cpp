@@ -209,12 +209,13 @@ std::optional<Socket> try_to_listen(const Endpoint& endpoint, int backlog, bool 
 Socket listen_on(const Endpoint& endpoint, int backlog, const PortRange& ports) {
   if (endpoint.port != 0 || ports.any()) return *try_to_listen(endpoint, backlog, false);
   for (int port = ports.first; port <= ports.last; ++port) {
+    if (std::find(ports.except.begin(), ports.except.end(), port) != ports.except.end()) continue;
     if (auto socket = try_to_listen({endpoint.host, static_cast<uint16_t>(port)}, backlog, true))
       return std::move(*socket);
   }
   throw std::runtime_error(
-      fmt::format("[comm] `ports`: none of {} to {} is free on {}: wanted more of them, one per rank "
-                  "of this machine at a time, with `elastic` two",
+      fmt::format("[comm] `ports`: none of {} to {} is free on {}: wanted one per rank of this machine and one more, "
+                  "with `elastic` three per rank and two more per node",
                   ports.first, ports.last, endpoint.host));
 }
 

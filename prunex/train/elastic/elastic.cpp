@@ -49,7 +49,7 @@ std::unique_ptr<comm::Elastic> make_elastic(const TrainOptions& options, comm::H
                                .transactions = transactions,
                                .join_at_once = facts_of(options.strategy).gradients,
                                .config = can_join(options) ? config : ""};
-  elastic.say = [](const std::string& line) { say(fmt::format("prunex: {}\n", line)); };
+  elastic.say = [](const std::string& line) { say(text::with_flags(fmt::format("prunex: {}\n", line))); };
   if (!options.join.empty()) {
     return std::make_unique<comm::Elastic>(ranks, elastic, run_to_join(options, ranks.privacy));
   }

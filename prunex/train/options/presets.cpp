@@ -68,19 +68,24 @@ std::vector<std::string> preset_names() {
 void apply_preset(text::OptionList& list, const TrainOptions& options) {
   const Preset& preset = presets().at(options.preset);
   std::vector<text::Option*> open;
+  size_t kept = 0;  // of what it says: what a run that goes on was told, too
   for (const auto& [name, value] : preset) {
     text::Option* option = list.find(name);
-    if (option->given) continue;
-    option->value.read(value);
-    open.push_back(option);
+    if (!option->given) {
+      option->value.read(value);
+      open.push_back(option);
+    } else if (option->value.write() == value) {
+      ++kept;
+    }
   }
-  size_t taken = open.size();
   for (text::Option* option : open) {
-    if (option->why_idle().empty() && is_had(options, option->name)) continue;
-    option->value.read(option->usual);
-    --taken;
+    if (option->why_idle().empty() && is_had(options, option->name)) {
+      ++kept;
+    } else {
+      option->value.read(option->usual);
+    }
   }
-  if (taken > 0 || preset.empty()) return;
+  if (kept > 0 || preset.empty()) return;
   throw std::invalid_argument(
       fmt::format("`preset`: got {}, of which nothing is left beside `strategy` {} and what else "
                   "was said",

@@ -106,7 +106,13 @@ struct Conditions {
     return of("masks or `prune_to`", [](const auto& all) { return either(no_masks(all), no_target(all)); });
   }
   Condition cuts() const {
-    return of("masks or cuts", [](const auto& all) { return all.pruning.any() ? "" : no_masks(all); });
+    return of("masks or cuts", [](const auto& all) { return with_defaults(all).pruning.any() ? "" : no_masks(all); });
+  }
+  Condition cuts_or_penalties() const {
+    return of("masks, cuts or `sparse`", [](const auto& all) {
+      const TrainOptions own = with_defaults(all);
+      return own.pruning.any() || own.sparse.penalty != "none" ? "" : no_masks(all);
+    });
   }
   /// One-shot pruning has a schedule of its own.
   Condition gradual() const {
@@ -262,7 +268,7 @@ void describe_cuts(text::OptionList& list, TrainOptions& o, const Conditions& wi
   list.add("layer-ratio", layer_ratios(limits.ratios),
            "another share that goes, for layers of this name: NAME=R,NAME=R", {with.masks_or_target()});
   list.add("ignore", text::text_list(limits.ignore),
-           "layers whose outputs stay: names with * and ?, separated by commas", {with.masks_or_target()});
+           "layers whose outputs stay: names with * and ?, separated by commas", {with.cuts_or_penalties()});
 }
 
 void describe_strategy(text::OptionList& list, TrainOptions& o, const Conditions& with) {
@@ -288,7 +294,7 @@ void describe_strategy(text::OptionList& list, TrainOptions& o, const Conditions
            "post-local SGD: gradients in every step for so many exchanges");
   list.add("prune-at", number(o.prune_at, text::inner_share()), "one_shot: prune after this share of the run",
            {{"`strategy` one_shot, or `prune_to` without `finetune_epochs`", [&o] {
-               if (o.strategy == "one_shot") return std::string();
+               if (o.strategy == "one_shot" && no_masks(o).empty()) return std::string();
                const std::string why = no_target(o);
                return why.empty() && o.finetune.epochs > 0 ? "cuts come where fine-tuning begins" : why;
              }}});

@@ -43,8 +43,10 @@ prune::ImportanceOptions importance_of(const ScheduledPruningOptions& options, u
 int64_t first_cut(const TrainOptions& options, const RunLength& length) {
   const Phase& last = length.phases.back();
   const bool finetunes = options.finetune.epochs > 0;
-  const int64_t taken = last.begin > options.local_steps ? last.begin - options.overlap : last.begin;
-  const double step = finetunes ? static_cast<double>(taken) : options.prune_at * static_cast<double>(length.steps);
+  if (finetunes) {  // it may have landed some steps after its own
+    return last.begin == 0 ? 0 : std::max<int64_t>(1, last.begin / options.local_steps);
+  }
+  const double step = options.prune_at * static_cast<double>(length.steps);
   constexpr double kRounding = 1e-9;  // 0.55 x 100 is a little more than 55
   return static_cast<int64_t>(std::ceil(step / static_cast<double>(options.local_steps) - kRounding));
 }
@@ -56,6 +58,7 @@ ScheduledPruning::ScheduledPruning(const TrainOptions& options, const RunLength&
       steps_together_(options_.every == 0),
       first_(first_cut(options, length)) {
   if (options.round_to != kAutomatic) options_.plan.limits.round_to = options.round_to;
+  if (options_.below > 0) prune::ignored_groups(whole, options_.plan.limits.ignore);  // refuses unknown names
   if (options_.target.empty()) return;
   const auto [name, value] = parse_target(options_.target);
   whole_.emplace(whole, options_.plan);
@@ -82,8 +85,8 @@ sparsity::Cut ScheduledPruning::cut(int64_t exchange, const program::Model& now,
                                     comm::Communicator& world) const {
   at::NoGradGuard no_grad;
   if (!target_) {
-    return sparsity::make_cut(analysis.removable(), prune::units_above(analysis, now.weights, options_.below),
-                              sparsity::shapes_of(now.weights));
+    const auto alive = prune::units_above(analysis, now.weights, options_.below, options_.plan.limits.ignore);
+    return sparsity::make_cut(analysis.removable(), alive, sparsity::shapes_of(now.weights));
   }
   if (steps_together_) return cut_at_once(now, analysis, images, world);
   const auto step = (exchange - first_) / options_.every + 1;
