@@ -39,7 +39,9 @@ class OpenFile {
 /// Paths end to end: a million of strings of their own would take four times the memory.
 class Folder final : public EncodedImages {
  public:
-  explicit Folder(std::string root) : root_(std::move(root)) {}
+  explicit Folder(std::string root) : root_(std::move(root)) {
+    while (root_.size() > 1 && root_.back() == '/') root_.pop_back();
+  }
 
   void add(const std::string& path) {
     paths_ += path;

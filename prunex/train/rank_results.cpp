@@ -71,7 +71,7 @@ Checkpoint RankTrainer::snapshot() {
   checkpoint.exchange = summary_.exchanges;
   checkpoint.progress = progress_json(summary_);
   store_state(checkpoint, *strategy_, network_.replica());
-  remember_images(train_checksum_, files_of_, checkpoint);
+  remember_images(checksums_, files_of_, checkpoint);
   checkpoint.node.insert(kProgramChecksum, at::tensor({program_checksum_}, at::kLong));
   save_teacher(options_, teacher_.get(), checkpoint);
   pruning_.save(checkpoint);
@@ -82,7 +82,7 @@ Checkpoint RankTrainer::snapshot() {
 }
 
 void RankTrainer::restore(const Checkpoint& checkpoint) {
-  expect_remembered_images(data_.train, train_checksum_, files_of_, checkpoint);
+  expect_remembered_images(data_, checksums_, files_of_, checkpoint);
   expect_program_of(checkpoint);
   set_teacher(teacher_after(checkpoint, options_, teacher_, {network_.program(), network_.replica().weights}));
   restore_progress(summary_, checkpoint.progress);

@@ -106,7 +106,7 @@ class RankTrainer {
   const RunImages images_;
   const std::optional<int> files_of_;  // the node whose own files these are
   const data::Datasets& data_;
-  const int64_t train_checksum_;
+  const Checksums checksums_;
   TrainedNetwork network_;
   const int64_t program_checksum_;  // before any cut
   RunLength length_;

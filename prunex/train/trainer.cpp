@@ -42,7 +42,7 @@ RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, co
       images_(std::move(prepared.images)),
       files_of_(has_files_by_node(options.data) ? std::optional(ranks.layout.node()) : std::nullopt),
       data_(images_.sets),
-      train_checksum_(data::checksum(data_.train)),
+      checksums_(data_),
       network_(on_device(std::move(prepared.network.model), ranks.device), std::move(prepared.network.analysis),
                options.optimizer),
       program_checksum_(std::bit_cast<int64_t>(program::checksum(network_.graph()))),
@@ -111,7 +111,7 @@ void RankTrainer::begin(const std::string& config, StopRequest* stop) {
   run_.emplace(options_, config, ranks_, stop);
   say_remarks();
   const std::optional<Checkpoint> before = run_->safe().load();
-  expect_same_images(data_, train_checksum_, division_ && division_->images.empty() ? *ranks_.node : *ranks_.world);
+  expect_same_images(data_, checksums_, division_ && division_->images.empty() ? *ranks_.node : *ranks_.world);
   moved_ = comm::moved_by_exchanges(ranks_);  // comparing images is no exchange
   expect_same_program();
   expect_same_teacher(teacher_.get(), *ranks_.world);

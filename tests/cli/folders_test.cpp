@@ -109,6 +109,18 @@ TEST_F(ImageFolders, MayHaveMovedWhenARunGoesOn) {
   EXPECT_THAT(go_on("elsewhere").errors, HasSubstr("the images are not those with which the run began"));
 }
 
+TEST_F(ImageFolders, ToTestOnMayHaveMoved) {
+  ASSERT_EQ(train("moving", {"--checkpoint-every", "1", "--test", "set/val"}).status, 0);
+  std::filesystem::rename(scratch_ / "set/val", scratch_ / "tests");
+  const auto go_on = [&] {
+    return cli::run(scratch_.path(), {"train", "--resume", "moving", "--resume-exchange", "1", "--test", "tests"});
+  };
+  const Result moved = go_on();
+  EXPECT_EQ(moved.status, 0) << moved.errors;
+  std::filesystem::remove(scratch_ / "tests/bee/3.jpg");
+  EXPECT_THAT(go_on().errors, HasSubstr("test images of tests: the images are not those with which the run began"));
+}
+
 /// prunex predict on the test images.
 std::vector<std::string> predict_words(const std::vector<std::string>& more) {
   std::vector<std::string> words{"predict", "--model",     "resnet8", "--input",    "set/val",
@@ -210,8 +222,10 @@ TEST_F(ImageFolders, WithBrokenFilesAreTrainedOnUntilThereAreTooMany) {
   write("set/bus/0.jpg", "");
   EXPECT_THAT(cli::run(scratch_.path(), {"data", "check", "set"}).output, HasSubstr("of 3 classes"));  // beside train
   std::filesystem::remove_all(scratch_ / "set/bus");
-  const Result flat = cli::run(scratch_.path(), {"data", "check", "set/train/ant"});
+  const Result flat = cli::run(scratch_.path(), {"data", "check", "set/train/ant/"});
   EXPECT_EQ(flat.output, "set/train/ant/0.jpg: neither JPEG nor PNG nor WebP\n12 images, 1 broken\n");
+  std::filesystem::rename(scratch_ / "set/val", scratch_ / "tests");
+  EXPECT_THAT(cli::run(scratch_.path(), {"data", "check", "set"}).output, HasSubstr("train: 24 images of 2 classes"));
   std::filesystem::create_directory(scratch_ / "odd");
   write("odd/\x1b[31m\n3 images.jpg", "");
   const Result odd = cli::run(scratch_.path(), {"data", "check", "odd"});

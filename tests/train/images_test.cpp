@@ -195,8 +195,13 @@ TEST(Train, RefusesRanksThatReadOtherImages) {
 
 class RememberedImages : public testing::Test {
  protected:
+  static data::Datasets sets_with(const data::Dataset& training) { return {.train = training, .test = training}; }
+  static void remember(const data::Dataset& training, std::optional<int> node, Checkpoint& checkpoint) {
+    remember_images(Checksums(sets_with(training)), node, checkpoint);
+  }
   static void expect(const data::Dataset& training, std::optional<int> node, const Checkpoint& checkpoint) {
-    expect_remembered_images(training, data::checksum(training), node, checkpoint);
+    const data::Datasets sets = sets_with(training);
+    expect_remembered_images(sets, Checksums(sets), node, checkpoint);
   }
   static void expect_refused(const data::Dataset& training, std::optional<int> node, const Checkpoint& checkpoint) {
     EXPECT_THAT([&] { expect(training, node, checkpoint); },
@@ -209,7 +214,7 @@ class RememberedImages : public testing::Test {
 };
 
 TEST_F(RememberedImages, AreToldToANodeThatJoins) {
-  remember_images(data::checksum(images_), std::nullopt, checkpoint_);
+  remember(images_, std::nullopt, checkpoint_);
   const auto node = comm::make_solo("node");
   const Handover taken = take_over(to_bytes({checkpoint_, "runs/one"}, kConfig, *node), kConfig, *node);
   EXPECT_NO_THROW(expect(images_in(scratch_ / "copy", "0.jpg"), std::nullopt, taken.checkpoint));
@@ -217,7 +222,7 @@ TEST_F(RememberedImages, AreToldToANodeThatJoins) {
 }
 
 TEST_F(RememberedImages, OfANodeAreNotAskedForOfAnother) {
-  remember_images(data::checksum(images_), 0, checkpoint_);
+  remember(images_, 0, checkpoint_);
   EXPECT_NO_THROW(expect(images_, 0, checkpoint_));
   EXPECT_NO_THROW(expect(others_, 1, checkpoint_));
   expect_refused(others_, 0, checkpoint_);
@@ -226,11 +231,18 @@ TEST_F(RememberedImages, OfANodeAreNotAskedForOfAnother) {
 
 TEST_F(RememberedImages, InMemoryAreTold) {
   data::Dataset set = data::make_synthetic(10, 1).train;
-  remember_images(data::checksum(set), std::nullopt, checkpoint_);
+  remember(set, std::nullopt, checkpoint_);
   EXPECT_NO_THROW(expect(set, std::nullopt, checkpoint_));
   set.images = set.images.clone();
   set.images[0].add_(1);
   expect_refused(set, std::nullopt, checkpoint_);
+}
+
+TEST_F(RememberedImages, ToTestOnAreTold) {
+  remember(images_, std::nullopt, checkpoint_);
+  const data::Datasets sets{.train = images_, .test = others_};
+  EXPECT_THAT([&] { expect_remembered_images(sets, Checksums(sets), std::nullopt, checkpoint_); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("test images of ")));
 }
 
 TEST_F(RememberedImages, MayBeAmongTheTensorsOfARank) {

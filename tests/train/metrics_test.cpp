@@ -189,6 +189,7 @@ Summary counted_summary() {
   summary.interface_bytes["eth0"] = {{20, 21}, {22, 23}};
   summary.traffic["rail"].by_operation["all_reduce"] = {
       .count = 24, .payload_bytes = 25, .sent_bytes = 26, .seconds = {27.5F, 28.5F}};
+  summary.buckets = {{37, 0.25}, {38, 1}};
   summary.best = {.exchange = 29, .validation_accuracy = 0.25, .accuracy = 0.5};
   summary.pruned = {30, 31, 32, 33, 34, 0.125, 0.375, 0.625, 35.5, 36.5};
   return summary;
@@ -220,6 +221,9 @@ TEST(Progress, ComesBackFieldByField) {
   const auto& reduced = restored.traffic.at("rail").by_operation.at("all_reduce");
   EXPECT_THAT((std::vector{reduced.count, reduced.payload_bytes, reduced.sent_bytes}), ElementsAre(24, 25, 26));
   EXPECT_THAT(reduced.seconds, ElementsAre(27.5F, 28.5F));
+  ASSERT_EQ(restored.buckets.size(), 2u);
+  EXPECT_EQ(restored.buckets[0].bytes, 37);
+  EXPECT_EQ(restored.buckets[0].ready, 0.25);
   EXPECT_EQ(restored.best->exchange, 29);
   EXPECT_EQ(restored.best->validation_accuracy, 0.25);
   EXPECT_EQ(restored.best->accuracy, 0.5);

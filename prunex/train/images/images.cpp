@@ -78,9 +78,11 @@ std::optional<int64_t> images_skipped(const data::Datasets& sets, const TrainOpt
   return count_of_all(broken, *ranks.world);
 }
 
-void expect_same_images(const data::Datasets& sets, int64_t checksum, comm::Communicator& ranks) {
-  for (const auto& [name, sum, what] : {std::tuple{&sets.train.name, checksum, "`dataset`"},
-                                        {&sets.test.name, data::checksum(sets.test), "test images of"}}) {
+Checksums::Checksums(const data::Datasets& sets) : train(data::checksum(sets.train)), test(data::checksum(sets.test)) {}
+
+void expect_same_images(const data::Datasets& sets, const Checksums& sums, comm::Communicator& ranks) {
+  for (const auto& [name, sum, what] :
+       {std::tuple{&sets.train.name, sums.train, "`dataset`"}, {&sets.test.name, sums.test, "test images of"}}) {
     const auto other = first_other(sum, ranks);
     if (!other) continue;
     throw std::invalid_argument(
@@ -89,22 +91,29 @@ void expect_same_images(const data::Datasets& sets, int64_t checksum, comm::Comm
   }
 }
 
-void remember_images(int64_t checksum, std::optional<int> node, Checkpoint& checkpoint) {
-  checkpoint.node.insert(kImagesChecksum, at::tensor({checksum, int64_t{node.value_or(kAllNodes)}}, at::kLong));
+void remember_images(const Checksums& sums, std::optional<int> node, Checkpoint& checkpoint) {
+  checkpoint.node.insert(kImagesChecksum,
+                         at::tensor({sums.train, int64_t{node.value_or(kAllNodes)}, sums.test}, at::kLong));
 }
 
-void expect_remembered_images(const data::Dataset& training, int64_t checksum, std::optional<int> node,
+void expect_remembered_images(const data::Datasets& sets, const Checksums& sums, std::optional<int> node,
                               const Checkpoint& checkpoint) {
   const at::Tensor* before = checksum_in(checkpoint, kImagesChecksum);
   if (before == nullptr) return;
-  const at::Tensor sum_and_node = before->flatten();
+  const at::Tensor remembered = before->flatten();  // older ones end sooner
+  const auto entry = [&](int64_t i, int64_t usual) {
+    return i < remembered.numel() ? remembered[i].item<int64_t>() : usual;
+  };
   const int now = node.value_or(kAllNodes);
-  const int64_t then = sum_and_node.numel() > 1 ? sum_and_node[1].item<int64_t>() : now;
+  const int64_t then = entry(1, now);
   const bool are_of_another = now != then && now != kAllNodes && then != kAllNodes;
-  if (are_of_another || (now == then && sum_and_node[0].item<int64_t>() == checksum)) return;
-  throw std::invalid_argument(
-      fmt::format("`dataset` {}: the images are not those with which the run began: wanted the same files and classes",
-                  training.name));
+  if (are_of_another) return;
+  const auto refuse = [](const std::string& images) {
+    throw std::invalid_argument(fmt::format(
+        "{}: the images are not those with which the run began: wanted the same files and classes", images));
+  };
+  if (now != then || entry(0, sums.train) != sums.train) refuse("`dataset` " + sets.train.name);
+  if (entry(2, sums.test) != sums.test) refuse("test images of " + sets.test.name);
 }
 
 namespace {

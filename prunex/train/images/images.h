@@ -50,12 +50,17 @@ RunImages load_images(data::DataOptions options, const std::optional<Carried>& c
 // Files may be others on another rank, or when a run goes on: then batches would be others, too, and as many steps as
 // there are images. `node`: whose own files they are, where nodes have such; its number as the run began.
 
+/// data::checksum() of both sets.
+struct Checksums {
+  explicit Checksums(const data::Datasets& sets);
+  int64_t train = 0, test = 0;
+};
 /// Throws std::invalid_argument if a rank sees other images than the first one of `ranks`, to train or to test on.
-/// `checksum`: data::checksum() of those to train on. Collective.
-void expect_same_images(const data::Datasets& sets, int64_t checksum, comm::Communicator& ranks);
-void remember_images(int64_t checksum, std::optional<int> node, Checkpoint& checkpoint);
+/// Collective.
+void expect_same_images(const data::Datasets& sets, const Checksums& sums, comm::Communicator& ranks);
+void remember_images(const Checksums& sums, std::optional<int> node, Checkpoint& checkpoint);
 /// Throws std::invalid_argument if these are not the images of remember_images(). Of another node's nothing is known.
-void expect_remembered_images(const data::Dataset& training, int64_t checksum, std::optional<int> node,
+void expect_remembered_images(const data::Datasets& sets, const Checksums& sums, std::optional<int> node,
                               const Checkpoint& checkpoint);
 
 /// How many files of the sets any rank has found broken; nothing of sets in memory. Collective.

@@ -77,15 +77,20 @@ bool has_all_kinds(const std::string& folder) {
   return kinds == std::set<std::string>{"node", "rank", "z"};
 }
 
-/// `saved`, but where its folder or shards of training images are now: what these hold is compared by itself.
+/// Whether a data set is of folders or shards, be they there or not.
+bool may_move(const std::string& set) {
+  const auto names = data::set_names();
+  const bool is_built_in = std::find(names.begin(), names.end(), set) != names.end();
+  return !set.empty() && !is_built_in && !set.ends_with(".safetensors");
+}
+
+/// `saved`, but where its folders or shards of images are now: what these hold is compared by itself.
 std::string with_moved_images(const std::string& saved, const std::string& config) {
   std::map<std::string, std::string> now;
   for (const auto& setting : text::read_settings(config, "configuration")) now[setting.name] = setting.value;
-  const auto names = data::set_names();
   std::string lines;
   for (const auto& [name, value, kind, line] : text::read_settings(saved, "configuration")) {
-    const bool named = std::find(names.begin(), names.end(), value) != names.end() || value.ends_with(".safetensors");
-    const bool moved = name == "dataset" && !named && data::is_streamed(now[name]);
+    const bool moved = (name == "dataset" || name == "test") && may_move(value) && may_move(now[name]);
     lines += text::setting_line(name, moved ? now[name] : value);
   }
   return lines;

@@ -208,6 +208,11 @@ void each_counted(SameRecord<Summary> auto& summary, const auto& call) {
   call("traffic", summary.traffic);
 }
 
+/// Of the last gradients, where they were measured.
+void add_buckets(ordered_json& json, const std::vector<strategies::Bucket>& buckets) {
+  for (const auto& [bytes, ready] : buckets) json["buckets"].push_back({{"bytes", bytes}, {"ready", ready}});
+}
+
 /// What the run went on without.
 void add_losses(ordered_json& json, const Summary& summary) {
   if (summary.images_skipped) json["images_skipped"] = *summary.images_skipped;
@@ -257,6 +262,7 @@ std::string progress_json(const Summary& summary) {
   each_counted(summary,
                [&](const char* name, const auto& value, Age = Age::kAlways) { json[name] = counted_json(value); });
   json["precision"] = summary.precision;
+  add_buckets(json, summary.buckets);
   add_record(json, "best", summary.best);
   add_record(json, "pruned", summary.pruned);
   return json.dump();
@@ -272,6 +278,10 @@ void restore_progress(Summary& summary, const std::string& text) try {
     }
   });
   summary.precision = json.value("precision", summary.precision);
+  summary.buckets.clear();
+  for (const auto& bucket : json.value("buckets", ordered_json::array())) {
+    summary.buckets.push_back({bucket.at("bytes"), bucket.at("ready")});
+  }
   read_record(json, "best", summary.best);
   read_record(json, "pruned", summary.pruned);
 } catch (const std::exception& error) {
@@ -324,7 +334,7 @@ std::string to_json(const Summary& summary) {
                     {"accuracy", summary.accuracy},
                     {"accuracy_compact", summary.accuracy_compact}};
   if (summary.top5_accuracy) json["top5_accuracy"] = *summary.top5_accuracy;
-  for (const auto& [bytes, ready] : summary.buckets) json["buckets"].push_back({{"bytes", bytes}, {"ready", ready}});
+  add_buckets(json, summary.buckets);
   if (summary.partition) {
     json["accuracy_by_node"] = summary.partition->accuracy_by_node;
     json["partition"] = {{"rule", summary.partition->rule}, {"class_counts", summary.partition->class_counts}};
