@@ -9,6 +9,7 @@
 
 #include "prunex/comm/elastic/elastic.h"
 #include "prunex/comm/elastic/invitation.h"
+#include "prunex/comm/meet/socket.h"
 #include "prunex/comm/meet/store.h"
 #include "tests/comm/quick_ranks.h"
 
@@ -350,6 +351,20 @@ TEST_F(Joining, RunsWithoutASecretHaveNoEntrance) {
   add_node(1, 1);
   finish();
   EXPECT_THAT(ends_, IsEmpty());
+}
+
+/// Whoever opened one at a port of the run's range would find itself there.
+TEST_F(Joining, NoDoorIsOpenedWhereAnotherIsExpected) {
+  const std::string host = "127.0.0.1";
+  const uint16_t gone = port_of(listen_on({host, 0}, 1));
+  RunDoors run{.token = "token", .doors = {{host, gone}}};
+  auto door = std::make_unique<Door>(Endpoint{host}, link_key({}, "door", run.token), 100ms);
+  run.doors.push_back(door->endpoint());
+  Hierarchy ranks = connect(Layout{}, *make_memory_store(), connection());
+  ranks.ports = {gone, static_cast<uint16_t>(std::min(65535, gone + 20))};
+  Elastic elastic(ranks, options(), run);
+  door.reset();
+  EXPECT_THROW(elastic.join(), NobodyThere);
 }
 
 TEST_F(Joining, NobodyIsThere) {
