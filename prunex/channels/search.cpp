@@ -112,7 +112,7 @@ class Search {
     for (size_t i = 0; i < splits.size(); ++i) {
       State& state = state_of(splits[i]);
       if (behind[i] != last || state.is_settled()) continue;
-      state.ended = state.now + 1 == splits[i].candidates;
+      state.ended = state.now + 1 >= splits[i].candidates;
       state.now = state.ended ? state.best : state.now + 1;
     }
     return true;
