@@ -87,6 +87,8 @@ OptionValues cut_short(OptionValues options, int64_t exchanges) {
   shorten("prune-end", (exchanges + 1) / 2);
   shorten("freeze-after", (exchanges + 1) / 2);
   options.erase("freeze-when-stable");  // not before that
+  const bool overlaps = (exchanges + 1) / 2 + 2 < exchanges;  // one between that of the freeze and the last one
+  if (!overlaps) options.erase("overlap");
   return options;
 }
 

@@ -63,6 +63,11 @@ TEST(Timings, TakeOuterStepsFromTheirFirstQuarterOn) {
   EXPECT_EQ(cut_short({{"outer-from", "0"}}, 8).at("outer-from"), "0");
 }
 
+TEST(Timings, OverlapNothingWhereTheyAreTooShort) {
+  EXPECT_EQ(cut_short({{"overlap", "5"}}, 8).at("overlap"), "5");
+  EXPECT_FALSE(cut_short({{"overlap", "5"}}, 4).contains("overlap"));
+}
+
 TEST(Timings, HaveNoWarmUpAndPassNoMilestones) {
   EXPECT_THAT(cut_short({{"warmup-epochs", "1.5"}, {"lr", "0.1"}}, 8),
               ElementsAre(Pair("exchanges", "8"), Pair("lr", "0.1"), Pair("warmup-epochs", "0")));
