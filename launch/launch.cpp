@@ -220,7 +220,7 @@ class Supervisor {
     read_errors(rank);
     if (elastic_ && ended_on_request(status) && interrupted_by_ == 0) {  // its node leaves, and the others go on
       left_ = WEXITSTATUS(status);
-      failures_.clear();  // whatever was lost before, the run has outlived it
+      left_last_ = outlives();
       returns_[static_cast<size_t>(node_of(rank))].stays_away = true;
       return;
     }
@@ -240,7 +240,10 @@ class Supervisor {
     }
     if (outlives()) lose(node_of(rank));
     const bool is_own = is_first || !outlives();  // the other ranks of a lost node are killed with it
-    if (!terminated_at_ && is_own) failures_.push_back({rank.number, status});
+    if (!terminated_at_ && is_own) {
+      failures_.push_back({rank.number, status});
+      left_last_ = false;
+    }
   }
 
   void end_others() {
@@ -320,7 +323,7 @@ class Supervisor {
 
   // Of an elastic run the last one: it had outlived the others.
   int conclude() {
-    if (failures_.empty() || (elastic_ && done_at_)) {
+    if (failures_.empty() || left_last_ || (elastic_ && done_at_)) {
       lines_.show_all();
       return done_at_ ? stopped_ : left_;
     }
@@ -377,6 +380,7 @@ class Supervisor {
   bool ends_early_ = false;  // an elastic run that has not begun ends with its first rank, as any other
   int stopped_ = 0;          // the status of ranks that ended in good order because they were asked to
   int left_ = 0;             // of those whose node left the others
+  bool left_last_ = false;   // what was lost before, the run had outlived
 };
 
 }  // namespace

@@ -103,7 +103,11 @@ ordered_json options_json(const Job& job) {
 ordered_json preset_json(const Job& job) {
   train::TrainOptions options;
   text::OptionList list = train::describe(options);
-  set_options(list, job.options);
+  OptionValues said = job.options;
+  for (const char* of_images : {"dataset", "test"})
+    said.erase(of_images);  // no preset's business, and not always there
+  set_options(list, said);
+  list.find("preset")->is_kept = true;
   train::apply_preset(list, options);
   ordered_json set = ordered_json::object();
   for (const auto& option : list.all()) {

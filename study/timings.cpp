@@ -30,11 +30,29 @@ void join_phases(OptionValues& options) {
   if (finetuning > 0 && options.contains("prune-to")) options["prune-at"] = trains ? "0.5" : "1e-06";
 }
 
+std::string word_of(const OptionValues& options, const char* name) {
+  const auto found = options.find(name);
+  return found == options.end() ? "" : text::word_of(found->second);
+}
+
+bool is_one_shot(const OptionValues& options) {
+  return word_of(options, "strategy") == "one_shot";
+}
+
+/// The last exchange with open masks at most, of options that are cut short.
+int64_t last_open_of(const OptionValues& options, int64_t exchanges) {
+  if (is_one_shot(options)) {
+    return std::llround(number_of(options, "prune-at", train::TrainOptions().prune_at) *
+                        static_cast<double>(exchanges));
+  }
+  const auto local_after = static_cast<int64_t>(number_of(options, "local-after", 0));
+  return std::max((exchanges + 1) / 2, local_after + std::max<int64_t>(2, (exchanges - local_after) / 2));
+}
+
 /// So that an exchange follows the one with the cut.
 void bring_cut_forward(OptionValues& options, int64_t exchanges) {
-  const auto strategy = options.find("strategy");
-  const bool at_once = strategy != options.end() && text::word_of(strategy->second) == "one_shot";
-  if (!at_once && !options.contains("prune-to")) return;
+  const bool masks = is_one_shot(options) && word_of(options, "groups") != "none";
+  if (!masks && !options.contains("prune-to")) return;
   const auto all = static_cast<double>(exchanges);
   const double cut = std::ceil(all * number_of(options, "prune-at", train::TrainOptions().prune_at));
   if (cut + 1 >= all) options["prune-at"] = "0.5";
@@ -86,9 +104,8 @@ OptionValues cut_short(OptionValues options, int64_t exchanges) {
   if (!options.contains("prune-to")) at_most("prune-every", (exchanges + 1) / 2);
   shorten("prune-end", (exchanges + 1) / 2);
   shorten("freeze-after", (exchanges + 1) / 2);
-  options.erase("freeze-when-stable");  // not before that
-  const bool overlaps = (exchanges + 1) / 2 + 2 < exchanges;  // one between that of the freeze and the last one
-  if (!overlaps) options.erase("overlap");
+  options.erase("freeze-when-stable");                                              // not before that
+  if (last_open_of(options, exchanges) + 2 >= exchanges) options.erase("overlap");  // nothing is left to overlap
   return options;
 }
 

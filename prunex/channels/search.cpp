@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "prunex/channels/operations.h"
@@ -49,10 +50,12 @@ int merit(const Axes& axes, const Split& split) {
   return std::any_of(labels.begin(), labels.end(), is_head) == axes.options().heads ? 2 : 1;
 }
 
-/// For each split, how many others in a row take over its units; at most `most`.
+/// For each split, how many others in a row take over its units, at most `most`; of very many splits nothing is known.
 std::vector<size_t> splits_behind(const Axes& axes, size_t most) {
+  constexpr size_t kMostSplits = 1000;
   const Graph& graph = axes.graph();
   const auto& splits = axes.splits();  // in the order of the nodes
+  if (splits.size() > kMostSplits) return std::vector<size_t>(splits.size(), 0);
   std::vector<std::set<Unit>> units(splits.size());
   for (size_t i = 0; i < splits.size(); ++i) {
     for (const Unit unit : *splits[i].labels) units[i].insert(unit == kFixed ? kFixed : axes.units().find(unit));
@@ -83,38 +86,60 @@ std::vector<size_t> splits_behind(const Axes& axes, size_t most) {
   return behind;
 }
 
+/// How well all splits do: none is to be frozen, and then their mean merit counts.
+struct Score {
+  size_t frozen = 0;
+  double mean = 0;
+  bool is_above(const Score& other) const { return frozen != other.frozen ? frozen < other.frozen : mean > other.mean; }
+};
+
+Score score_of(const Axes& axes) {
+  Score score;
+  for (const Split& split : axes.splits()) {
+    const int reached = merit(axes, split);
+    if (reached == 0) ++score.frozen;
+    score.mean += reached;
+  }
+  if (!axes.splits().empty()) score.mean /= static_cast<double>(axes.splits().size());
+  return score;
+}
+
 /// Tries candidates of the splits, those first behind which no other split has the units: these all at once, one
-/// candidate after the other, until each has its first best; then those before them.
+/// candidate after the other, until each has its first best; then those before them, with each of whose candidates the
+/// ones behind them begin anew.
 class Search {
  public:
   /// `axes`: as `tried`, the last choices(), made them. False if nothing is left to try.
   bool advance(const Axes& axes, const Choices& tried) {
     const auto& splits = axes.splits();
-    int sum = 0;
-    bool all_full = true;
+    bool all_settled = true;
     for (const Split& split : splits) {
-      State& state = states_[{split.node, split.axis}];
+      State& state = states_[key_of(split)];
       const int reached = merit(axes, split);
       if (reached > state.merit) state = {.merit = reached, .best = state.now, .now = state.now, .ended = state.ended};
-      all_full &= state.is_settled();
-      sum += reached;
+      all_settled &= state.is_settled();
     }
-    if (sum > best_sum_) {
-      best_sum_ = sum;
+    if (const Score score = score_of(axes); rounds_ == 0 || score.is_above(best_score_)) {
+      best_score_ = score;
       best_ = tried;
     }
-    if (all_full) return false;
+    if (all_settled || ++rounds_ == kMostRounds) return false;
     const auto behind = splits_behind(axes, kMostBehind);
     size_t last = kMostBehind;
     for (size_t i = 0; i < splits.size(); ++i) {
-      if (!state_of(splits[i]).is_settled()) last = std::min(last, behind[i]);
+      if (!states_.at(key_of(splits[i])).is_settled()) last = std::min(last, behind[i]);
     }
+    std::map<Choices::key_type, State> states;  // without those behind the ones that go on
     for (size_t i = 0; i < splits.size(); ++i) {
-      State& state = state_of(splits[i]);
-      if (behind[i] != last || state.is_settled()) continue;
-      state.ended = state.now + 1 >= splits[i].candidates;
-      state.now = state.ended ? state.best : state.now + 1;
+      State state = states_.at(key_of(splits[i]));
+      if (behind[i] < last) continue;
+      if (behind[i] == last && !state.is_settled()) {
+        state.ended = state.now + 1 >= splits[i].candidates;
+        state.now = state.ended ? state.best : state.now + 1;
+      }
+      states.emplace(key_of(splits[i]), state);
     }
+    states_ = std::move(states);
     return true;
   }
 
@@ -125,12 +150,13 @@ class Search {
     return now;
   }
 
-  /// Those of all that have been tried with which most splits did well.
+  /// Of all that have been tried, the first with the best score.
   const Choices& best() const { return best_; }
 
  private:
   static constexpr int kFullMerit = 2;
   static constexpr size_t kMostBehind = 3;
+  static constexpr int kMostRounds = 64;
   struct State {
     int merit = -1;
     size_t best = 0, now = 0;
@@ -138,10 +164,11 @@ class Search {
     bool is_settled() const { return merit == kFullMerit || ended; }
   };
 
-  State& state_of(const Split& split) { return states_.at({split.node, split.axis}); }
+  static Choices::key_type key_of(const Split& split) { return {split.node, split.axis}; }
 
   std::map<Choices::key_type, State> states_;
-  int best_sum_ = -1;
+  int rounds_ = 0;
+  Score best_score_;
   Choices best_;
 };
 

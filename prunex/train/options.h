@@ -233,7 +233,7 @@ std::optional<OptionDifference> first_difference(const std::string& one, const s
 /// Of `preset`; the empty one says nothing.
 std::vector<std::string> preset_names();
 /// Takes what the preset says of options that were not given, have an effect beside the others and a value that the
-/// strategy has. Throws std::invalid_argument if that is nothing.
+/// strategy has. Throws std::invalid_argument if that is nothing, but for a preset of a run that goes on.
 void apply_preset(text::OptionList& list, const TrainOptions& options);
 
 /// Throws std::invalid_argument that names the option, what was got and what is wanted.

@@ -101,13 +101,14 @@ void refuse_what_masks_put_off(const TrainOptions& options, const RunLength& len
 /// The first exchange of weights, or of final masks, is waited for, and so is the last one.
 void refuse_idle_overlap(const TrainOptions& options, const RunLength& length, bool masks) {
   if (options.overlap == 0) return;
-  const int64_t open = masks ? std::min(last_open_exchange(options, length), length.exchanges) : 0;
+  int64_t open = masks ? std::min(last_open_exchange(options, length), length.exchanges) : 0;
+  if (masks && options.masks.freeze_when_stable > 0) open = std::min(open, length.prune_end - 1);
   const int64_t first = std::max(open, options.local_after) + 1;
   if (first + 1 < length.exchanges) return;
-  throw std::invalid_argument(fmt::format(
-      "`overlap`: got {}, which hides exchanges after the first one {}, exchange {}, and before the last one: this run "
-      "has {}",
-      options.overlap, masks ? "with final masks" : "of weights", first, count_of(length.exchanges)));
+  throw std::invalid_argument(
+      fmt::format("`overlap`: got {}, but the first exchange {}, {}, is waited for, and so is the last one, {}: wanted "
+                  "some between them",
+                  options.overlap, masks ? "with final masks" : "of weights", first, length.exchanges));
 }
 
 /// What to change for more exchanges.
@@ -181,13 +182,13 @@ std::vector<std::string> check_plan(const TrainOptions& options, const RunLength
                                     const std::vector<sparsity::Group>& groups) {
   std::vector<std::string> doubts;
   refuse_what_never_begins(options, length);
-  refuse_idle_overlap(options, length, !groups.empty());
   if (!groups.empty()) {
     refuse_what_never_comes(options, length);
     refuse_what_masks_put_off(options, length);
     const std::string rounding = doubt_about_rounding(options, groups);
     doubts.push_back(rounding.empty() ? doubt_about_length(options, length) : rounding);
   }
+  refuse_idle_overlap(options, length, !groups.empty());
   doubts.push_back(doubt_about_cuts(options, length));
   std::erase(doubts, "");
   return doubts;

@@ -230,10 +230,8 @@ TEST(ComparisonRecord, NamesWhatAPresetSets) {
 
 TEST(ComparisonRecord, ARunOfAPresetIsDoneWithoutItsImages) {
   const Scratch scratch;
-  const Job job{.name = "a",
-                .seed = 3,
-                .directory = "a/3",
-                .options = {{"preset", "\"slow-link\""}, {"dataset", "\"gone/images\""}}};
+  const Job job{
+      .name = "a", .seed = 3, .directory = "a/3", .options = {{"preset", "\"slow-link\""}, {"dataset", "\"images\""}}};
   ComparisonRecord record(scratch / "out");
   tests::write_run(record.path_of(job), {});
   record.note(job, JobState::kDone);

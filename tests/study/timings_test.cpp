@@ -66,6 +66,10 @@ TEST(Timings, TakeOuterStepsFromTheirFirstQuarterOn) {
 TEST(Timings, OverlapNothingWhereTheyAreTooShort) {
   EXPECT_EQ(cut_short({{"overlap", "5"}}, 8).at("overlap"), "5");
   EXPECT_FALSE(cut_short({{"overlap", "5"}}, 4).contains("overlap"));
+  EXPECT_FALSE(cut_short({{"overlap", "5"}, {"local-after", "2"}}, 6).contains("overlap"));
+  const OptionValues late{{"strategy", "\"one_shot\""}, {"prune-at", "0.7"}, {"overlap", "5"}};
+  EXPECT_FALSE(cut_short(late, 8).contains("overlap"));
+  EXPECT_TRUE(cut_short(late, 12).contains("overlap"));
 }
 
 TEST(Timings, HaveNoWarmUpAndPassNoMilestones) {
@@ -102,6 +106,7 @@ TEST(Timings, HaveStepsBehindALateCut) {
   EXPECT_EQ(cut_short(cut, 80).at("prune-at"), "0.9");
   EXPECT_EQ(cut_short({{"strategy", "\"one_shot\""}, {"prune-at", "0.9"}}, 4).at("prune-at"), "0.5");
   EXPECT_FALSE(cut_short({{"strategy", "\"ddp\""}}, 1).contains("prune-at"));
+  EXPECT_FALSE(cut_short({{"strategy", "\"one_shot\""}, {"groups", "\"none\""}}, 2).contains("prune-at"));
 }
 
 TEST(Timings, OfARunThatBeginsWithItsCutHaveItFirst) {

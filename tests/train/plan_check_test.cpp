@@ -119,11 +119,18 @@ TEST(PlanCheck, NothingWaitsForMasksThatAreFinalAtTheEnd) {
   options.prune_at = 0.95;
   options.overlap = 5;
   refused_with(options,
-               "`overlap`: got 5, which hides exchanges after the first one with final masks, exchange 9, and before "
-               "the last one: this run has 8 exchanges");
+               "`overlap`: got 5, but the first exchange with final masks, 9, is waited for, and so is the last one, "
+               "8: wanted some between them");
   options.prune_at = 0.8;  // that of 7 is waited for, and so is that of 8
   EXPECT_ANY_THROW(doubts(options));
   options.prune_at = 0.6;
+  EXPECT_NO_THROW(doubts(options));
+  options = with_exchanges(20);
+  options.overlap = 2;
+  options.prune_end = 10;
+  options.freeze_after = 19;
+  EXPECT_ANY_THROW(doubts(options));
+  options.masks.freeze_when_stable = 2;  // from exchange 10 on
   EXPECT_NO_THROW(doubts(options));
 }
 
@@ -136,10 +143,8 @@ TEST(PlanCheck, SoIsWhatNeverBeginsWithoutMasks) {
   };
   refused_whole({.strategy = "diloco", .local_after = 8}, "`local_after`: got 8, wanted less than 8");
   refused_whole({.strategy = "diloco", .outer_from = 9}, "`outer_from`: got 9, wanted at most 8");
-  refused_whole(
-      {.strategy = "diloco", .local_after = 6, .overlap = 2},
-      "`overlap`: got 2, which hides exchanges after the first one of weights, exchange 7, and before the last "
-      "one: this run has 8 exchanges");
+  refused_whole({.strategy = "diloco", .local_after = 6, .overlap = 2},
+                "`overlap`: got 2, but the first exchange of weights, 7, is waited for");
   TrainOptions options{.strategy = "powersgd"};
   options.powersgd.start_after = 400;
   refused_whole(options, "`powersgd_start`: got 400, wanted less than 400");

@@ -64,13 +64,14 @@ data::Listing listing_of(const std::string& images) {
   return data::list_folder(images, {}, "IMAGES");
 }
 
-/// The folder; of one that `dataset` names, its parts: train has folders, and so may val; no class lies beside them.
+/// The folder; of one that `dataset` names, its parts: train has folders, val may be there, no class lies beside them.
 std::vector<std::string> parts_of(const std::string& images) {
   const fs::path folder(images), train = folder / "train", val = folder / "val";
   const bool is_set = has_folders(train) && !has_folders(folder, {"train", "val", "test"});
   if (!is_set) return {images};
   std::vector<std::string> parts{train.string()};
-  if (has_folders(val)) parts.push_back(val.string());
+  std::error_code ignored;
+  if (fs::is_directory(val, ignored)) parts.push_back(val.string());
   return parts;
 }
 

@@ -215,7 +215,7 @@ Socket listen_on(const Endpoint& endpoint, int backlog, const PortRange& ports) 
   }
   throw std::runtime_error(
       fmt::format("[comm] `ports`: none of {} to {} is free on {}: wanted one per rank of this machine and one more, "
-                  "with `elastic` three per rank and two more per node",
+                  "with `elastic` three per rank, one more, and one per node",
                   ports.first, ports.last, endpoint.host));
 }
 

@@ -366,6 +366,13 @@ class GraphReader {
     }
   }
 
+  /// As the graph has it.
+  std::string name_of_size(const std::string& name) const {
+    const Value& value = graph_.values[find(name)];
+    if (value.role != Role::kSymInt) refuse(fmt::format("value '{}' is given out as a number, which it is not", name));
+    return value.name;
+  }
+
   void read_outputs() {
     const auto& specs = module_.at("signature").at("output_specs");
     for (const auto& spec : specs) {
@@ -374,8 +381,9 @@ class GraphReader {
       if (kind == "as_tensor") {
         graph_.outputs.push_back(find(arg["as_tensor"].at("name").get<std::string>()));
       } else if (kBesideTensors.contains(kind)) {
-        if (kind == "as_sym_int") find(arg[kind].at("as_name").get<std::string>());
-        other_outputs_.push_back({graph_.outputs.size() + other_outputs_.size(), arg});
+        json output = arg;
+        if (kind == "as_sym_int") output[kind]["as_name"] = name_of_size(arg[kind].at("as_name").get<std::string>());
+        other_outputs_.push_back({graph_.outputs.size() + other_outputs_.size(), output});
       } else {
         refuse(fmt::format(
             "gives out something {} that torch.export.load does not read: wanted tensors, numbers or None", kind));
