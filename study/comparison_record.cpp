@@ -104,8 +104,7 @@ ordered_json preset_json(const Job& job) {
   train::TrainOptions options;
   text::OptionList list = train::describe(options);
   OptionValues said = job.options;
-  for (const char* of_images : {"dataset", "test"})
-    said.erase(of_images);  // no preset's business, and not always there
+  for (const char* images : {"dataset", "test"}) said.erase(images);  // no preset's business, and not always there
   set_options(list, said);
   list.find("preset")->is_kept = true;
   train::apply_preset(list, options);

@@ -11,10 +11,19 @@
 namespace prunex::study {
 namespace {
 
-double number_of(const OptionValues& options, const char* name, double usual) {
+/// Empty if it is not said.
+std::string word_of(const OptionValues& options, const char* name) {
   const auto found = options.find(name);
-  if (found == options.end()) return usual;
-  return text::number_in<double>(text::word_of(found->second)).value_or(usual);
+  return found == options.end() ? "" : text::word_of(found->second);
+}
+
+double number_of(const OptionValues& options, const char* name, double usual) {
+  return text::number_in<double>(word_of(options, name)).value_or(usual);
+}
+
+/// The share of the exchanges after which one cut comes.
+double prune_at_of(const OptionValues& options) {
+  return number_of(options, "prune-at", train::TrainOptions().prune_at);
 }
 
 /// Phases of their own last for epochs, and how many images those have is not known here: the penalty of one acts in
@@ -30,11 +39,6 @@ void join_phases(OptionValues& options) {
   if (finetuning > 0 && options.contains("prune-to")) options["prune-at"] = trains ? "0.5" : "1e-06";
 }
 
-std::string word_of(const OptionValues& options, const char* name) {
-  const auto found = options.find(name);
-  return found == options.end() ? "" : text::word_of(found->second);
-}
-
 bool is_one_shot(const OptionValues& options) {
   return word_of(options, "strategy") == "one_shot";
 }
@@ -42,8 +46,7 @@ bool is_one_shot(const OptionValues& options) {
 /// The last exchange with open masks at most, of options that are cut short.
 int64_t last_open_of(const OptionValues& options, int64_t exchanges) {
   if (is_one_shot(options)) {
-    return std::llround(number_of(options, "prune-at", train::TrainOptions().prune_at) *
-                        static_cast<double>(exchanges));
+    return std::llround(prune_at_of(options) * static_cast<double>(exchanges));
   }
   const auto local_after = static_cast<int64_t>(number_of(options, "local-after", 0));
   return std::max((exchanges + 1) / 2, local_after + std::max<int64_t>(2, (exchanges - local_after) / 2));
@@ -54,7 +57,7 @@ void bring_cut_forward(OptionValues& options, int64_t exchanges) {
   const bool masks = is_one_shot(options) && word_of(options, "groups") != "none";
   if (!masks && !options.contains("prune-to")) return;
   const auto all = static_cast<double>(exchanges);
-  const double cut = std::ceil(all * number_of(options, "prune-at", train::TrainOptions().prune_at));
+  const double cut = std::ceil(all * prune_at_of(options));
   if (cut + 1 >= all) options["prune-at"] = "0.5";
 }
 
@@ -63,7 +66,7 @@ void bring_cuts_together(OptionValues& options, int64_t exchanges) {
   const double further = number_of(options, "prune-steps", 1) - 1;
   if (further < 1 || !options.contains("prune-to")) return;
   const auto all = static_cast<double>(exchanges);
-  const double first = std::ceil(all * number_of(options, "prune-at", train::TrainOptions().prune_at));
+  const double first = std::ceil(all * prune_at_of(options));
   const double most = std::floor(std::clamp((all - first - 1) / further, 0.0, all));
   if (number_of(options, "prune-every", 1) > most) options["prune-every"] = fmt::format("{:.0f}", most);
 }
@@ -72,10 +75,7 @@ void bring_cuts_together(OptionValues& options, int64_t exchanges) {
 void drop_rise_and_milestones(OptionValues& options) {
   if (options.contains("warmup-epochs")) options["warmup-epochs"] = "0";
   for (const char* rise : {"warmup-steps", "sparse-warmup", "dgc-warmup-epochs", "powersgd-start"}) options.erase(rise);
-  if (const auto schedule = options.find("lr-schedule");
-      schedule == options.end() || text::word_of(schedule->second) != "milestones") {
-    return;
-  }
+  if (word_of(options, "lr-schedule") != "milestones") return;
   options["lr-schedule"] = "\"constant\"";
   for (const char* of_milestones : {"lr-milestones", "lr-gamma"}) options.erase(of_milestones);
 }

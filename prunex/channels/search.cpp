@@ -58,8 +58,9 @@ std::vector<size_t> splits_behind(const Axes& axes, size_t most) {
   if (splits.size() > kMostSplits) return std::vector<size_t>(splits.size(), 0);
   std::vector<std::set<Unit>> units(splits.size());
   for (size_t i = 0; i < splits.size(); ++i) {
-    for (const Unit unit : *splits[i].labels) units[i].insert(unit == kFixed ? kFixed : axes.units().find(unit));
-    units[i].erase(kFixed);
+    for (const Unit unit : *splits[i].labels) {
+      if (unit != kFixed) units[i].insert(axes.units().find(unit));
+    }
   }
   const auto share_units = [&](size_t i, size_t j) {
     return std::any_of(units[i].begin(), units[i].end(), [&](Unit unit) { return units[j].contains(unit); });
@@ -93,17 +94,6 @@ struct Score {
   bool is_above(const Score& other) const { return frozen != other.frozen ? frozen < other.frozen : mean > other.mean; }
 };
 
-Score score_of(const Axes& axes) {
-  Score score;
-  for (const Split& split : axes.splits()) {
-    const int reached = merit(axes, split);
-    if (reached == 0) ++score.frozen;
-    score.mean += reached;
-  }
-  if (!axes.splits().empty()) score.mean /= static_cast<double>(axes.splits().size());
-  return score;
-}
-
 /// Tries candidates of the splits, those first behind which no other split has the units: these all at once, one
 /// candidate after the other, until each has its first best; then those before them, with each of whose candidates the
 /// ones behind them begin anew.
@@ -112,14 +102,18 @@ class Search {
   /// `axes`: as `tried`, the last choices(), made them. False if nothing is left to try.
   bool advance(const Axes& axes, const Choices& tried) {
     const auto& splits = axes.splits();
+    Score score;
     bool all_settled = true;
     for (const Split& split : splits) {
       State& state = states_[key_of(split)];
       const int reached = merit(axes, split);
       if (reached > state.merit) state = {.merit = reached, .best = state.now, .now = state.now, .ended = state.ended};
       all_settled &= state.is_settled();
+      score.frozen += reached == 0 ? 1 : 0;
+      score.mean += reached;
     }
-    if (const Score score = score_of(axes); rounds_ == 0 || score.is_above(best_score_)) {
+    if (!splits.empty()) score.mean /= static_cast<double>(splits.size());
+    if (rounds_ == 0 || score.is_above(best_score_)) {
       best_score_ = score;
       best_ = tried;
     }

@@ -88,8 +88,7 @@ void apply_preset(text::OptionList& list, const TrainOptions& options) {
   const bool is_asked = !list.find("preset")->is_kept;  // a run that has begun goes on
   if (kept > 0 || preset.empty() || !is_asked) return;
   throw std::invalid_argument(
-      fmt::format("`preset`: got {}, of which nothing is left beside `strategy` {} and what else "
-                  "was said",
+      fmt::format("`preset`: got {}, of which nothing is left beside `strategy` {} and what else was said",
                   options.preset, options.strategy));
 }
 
