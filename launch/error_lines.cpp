@@ -11,6 +11,7 @@
 namespace prunex::launch {
 namespace {
 
+constexpr std::string_view kRankPrefix = "[rank ", kRankPrefixEnd = "] ";
 constexpr size_t kShownLines = 64;
 constexpr std::chrono::seconds kSameCause{5};  // what ranks write alike so close together
 
@@ -19,6 +20,13 @@ bool reports_loss(const std::string& text) {
 }
 
 }  // namespace
+
+std::string message_of(std::string_view line) {
+  const auto end = line.starts_with(kRankPrefix) ? line.find(kRankPrefixEnd) : std::string_view::npos;
+  if (end != std::string_view::npos) line.remove_prefix(end + kRankPrefixEnd.size());
+  if (constexpr std::string_view kCommand = "prunex: "; line.starts_with(kCommand)) line.remove_prefix(kCommand.size());
+  return std::string(line);
+}
 
 void ErrorLines::add(int rank, std::string_view bytes, Clock::time_point now) {
   auto& partial = partial_[rank];
@@ -62,7 +70,7 @@ void ErrorLines::show(Line line) {
     return shown.text == line.text && shown.rank != line.rank && line.due - shown.due < kSameCause;
   };
   if (std::any_of(shown_.begin(), shown_.end(), same)) return;
-  const auto prefix = line.rank == 0 ? "" : fmt::format("[rank {}] ", line.rank);
+  const auto prefix = line.rank == 0 ? "" : fmt::format("{}{}{}", kRankPrefix, line.rank, kRankPrefixEnd);
   say(prefix + line.text + "\n");
   shown_.push_back(std::move(line));
   if (shown_.size() > kShownLines) shown_.pop_front();

@@ -9,6 +9,9 @@
 
 namespace prunex::launch {
 
+/// What a line of a command's standard error says, without the rank and the command in front of it.
+std::string message_of(std::string_view line);
+
 /// Holds every line for a moment, so that an error which all ranks report is shown once, and holds what a rank says
 /// about the loss of another one to the end: it would bury the reason, of which the launcher hears later.
 class ErrorLines {

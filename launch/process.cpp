@@ -13,6 +13,8 @@
 #include <string_view>
 #include <utility>
 
+#include "launch/error_lines.h"
+
 namespace prunex::launch {
 namespace {
 
@@ -160,7 +162,7 @@ std::string error_of_run(const ProcessOptions& options) {
   }
   keep_last();
   const int status = child.status();
-  if (status == 0 || !last.empty()) return status == 0 ? "" : last;
+  if (status == 0 || !last.empty()) return status == 0 ? "" : message_of(last);
   return WIFSIGNALED(status) ? fmt::format("killed by signal {}", WTERMSIG(status))
                              : fmt::format("status {}", WEXITSTATUS(status));
 }

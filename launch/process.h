@@ -72,7 +72,7 @@ class Process {
   std::string partial_;
 };
 
-/// Runs it to its end. "" for success, else its last line of output or error, or what ended it.
+/// Runs it to its end. "" for success, else what its last line of output or error says, or what ended it.
 std::string error_of_run(const ProcessOptions& options);
 
 }  // namespace prunex::launch

@@ -18,6 +18,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "launch/error_lines.h"
 #include "launch/launch.h"
 #include "launch/process.h"
 #include "launch/stop_signals.h"
@@ -98,9 +99,7 @@ std::string error_of_check(const ComparisonRecord& record, const Job& job, const
   std::vector<std::string> words{"prunex", "train", "--check", "--quiet"};
   for (const auto& [name, value] : so_far) words.push_back(fmt::format("--{}={}", name, text::word_of(value)));
   add_data_dir(words, job, options);
-  std::string error = launch::error_of_run({.words = words});
-  if (constexpr std::string_view kOwn = "prunex: "; error.starts_with(kOwn)) error.erase(0, kOwn.size());
-  return error;
+  return launch::error_of_run({.words = words});
 }
 
 /// Nothing if there is no error.
@@ -282,7 +281,8 @@ class ComparisonRunner::State {
       fs::remove_all(record_.path_of(active.job));
       waiting_.push_front(&active.job);
     } else if (interrupted_by_ == 0) {
-      fail(active.job, WIFSIGNALED(status) ? fmt::format("killed by signal {}", WTERMSIG(status)) : active.last_line);
+      fail(active.job, WIFSIGNALED(status) ? fmt::format("killed by signal {}", WTERMSIG(status))
+                                           : launch::message_of(active.last_line));
     }
     record_.write(head_);
   }

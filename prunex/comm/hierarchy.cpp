@@ -1,5 +1,6 @@
 #include "prunex/comm/hierarchy.h"
 
+#include <fmt/format.h>
 #include <stdexcept>
 #include <utility>
 

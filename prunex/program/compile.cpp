@@ -235,6 +235,8 @@ class Compiler {
     if (given.isDevice()) return {.kind = Operand::Kind::kDevice};
     // Recorded false on a CPU export; it says which kernel CUDA takes and changes nothing elsewhere.
     if (formal.name() == "cudnn_enabled") return {.literal = true};
+    // Of an embedding: how its gradient is stored, which exchanges and optimizers want dense.
+    if (formal.name() == "sparse") return {.literal = false};
     auto literal = convert(given, formal);
     if (!accepts(formal, literal)) wrong_type(formal, given.type()->repr_str());
     check_enumeration(formal, literal);

@@ -75,6 +75,10 @@ data::Dataset calibration_images(const data::Dataset& training, uint64_t seed) {
   return data::first_augmented(training, seed, kCalibrationImages);
 }
 
+bool has_statistics(const program::Graph& graph) {
+  return !shares_of_batch(graph).empty();
+}
+
 Weights with_estimated_statistics(const program::Program& program, const Weights& weights,
                                   const data::Dataset& calibration, comm::Communicator& world,
                                   const comm::Communicator* owners) {

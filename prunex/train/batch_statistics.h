@@ -14,6 +14,9 @@ namespace prunex::train {
 /// augmented as in training. Weights that were trained on crops do not fit the statistics of whole images.
 data::Dataset calibration_images(const data::Dataset& training, uint64_t seed);
 
+/// Whether the program has batch-norm statistics.
+bool has_statistics(const program::Graph& graph);
+
 /// `weights` with batch-norm statistics estimated anew: train-mode forward passes over batches of 128 images of
 /// `calibration`, every batch with equal weight. The batches are shared among the ranks of `world`; the same result on
 /// every rank. `owners`: the ranks that have this rank's images, where nodes have other ones, though as many; then

@@ -90,6 +90,16 @@ std::vector<int64_t> sizes_after_batch(const program::Shape& shape) {
   return sizes;
 }
 
+/// Exchanges and optimizers take parameters of one type together.
+void expect_floats(const Weights& weights, const std::string& source) {
+  for (const auto& theta : weights.params) {
+    const auto type = theta.value().scalar_type();
+    if (type == at::kFloat) continue;
+    throw std::invalid_argument(
+        fmt::format("{}: parameter {} is {}, wanted Float", source, theta.key(), at::toString(type)));
+  }
+}
+
 /// Leaves of autograd; all state is made after their likeness.
 void make_trainable(Weights& weights) {
   for (auto& item : weights.params) {
@@ -152,7 +162,7 @@ int64_t image_size_of(const program::Graph& graph) {
 }
 
 at::Tensor in_fast_layout(const at::Tensor& weight) {
-  const at::Tensor theta = weight.detach().to(at::kFloat);
+  const at::Tensor theta = weight.detach();
   return theta.dim() == 4 ? theta.contiguous(at::MemoryFormat::ChannelsLast) : theta;
 }
 
@@ -205,6 +215,7 @@ Network load_network(const TrainOptions& options, const data::Dataset& training)
     model = about("`widths` " + options.widths, [&] { return narrowed(std::move(model), options.widths); });
   }
   check_fits(model.program.graph(), training, source);
+  expect_floats(model.weights, source);
   model.program.graph().expect_batch("`batch_size`", options.batch_size);
   if (options.model.ends_with(".pt2")) {  // channels are found by what a file says of shapes
     about(source, [&] { program::check_shapes(model.program); });

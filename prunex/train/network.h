@@ -35,7 +35,7 @@ void check_fits(const program::Graph& graph, const data::Dataset& dataset, const
 /// Side of the square images that the program takes; 0 if these are no squares.
 int64_t image_size_of(const program::Graph& graph);
 
-/// fp32, in the layout that convolutions run fastest in; without gradients.
+/// In the layout that convolutions run fastest in; without gradients.
 at::Tensor in_fast_layout(const at::Tensor& weight);
 
 /// Copies a safetensors file into the weights; names and shapes must match. `aliases`: other names of tied weights, as

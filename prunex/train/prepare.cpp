@@ -9,6 +9,7 @@
 
 #include "prunex/comm/cost_model.h"
 #include "prunex/prune/importance.h"
+#include "prunex/strategies/exchange/exchange_buffer.h"
 #include "prunex/strategies/exchange/payload.h"
 #include "prunex/train/batch_statistics.h"
 #include "prunex/train/images/division.h"
@@ -26,7 +27,7 @@ strategies::EntryCounts counts_of(const Weights& weights, bool params_alone) {
     (item.value().dim() > 1 ? counts.weights : counts.vectors) += item.value().numel();
   }
   for (const auto& item : weights.buffers) {
-    if (!params_alone && item.value().is_floating_point()) counts.vectors += item.value().numel();
+    if (!params_alone && strategies::is_averaged(item.value(), weights.params)) counts.vectors += item.value().numel();
   }
   return counts;
 }

@@ -182,10 +182,19 @@ std::vector<std::string> training_remarks(const program::Model& model, const std
 }
 
 void expect_heads(const channels::Analysis& analysis, const std::string& source) {
-  const channels::Analysis without(analysis.graph());
-  if (analysis.removable() != without.removable()) return;
+  channels::GroupOptions others = analysis.options();
+  others.heads = false;
+  if (analysis.removable() != channels::Analysis(analysis.graph(), others).removable()) return;
   throw std::invalid_argument(
       fmt::format("`heads`: {} has no attention of several heads that could go, or loses whole heads without", source));
+}
+
+void expect_statistics(const channels::Analysis& analysis, const std::string& source) {
+  channels::GroupOptions others = analysis.options();
+  others.statistics = false;
+  if (analysis.removable() != channels::Analysis(analysis.graph(), others).removable()) return;
+  throw std::invalid_argument(fmt::format(
+      "`statistics`: {} has no units that stay because a norm, mean or maximum is taken over them", source));
 }
 
 std::string nothing_to_cut(const channels::Analysis& analysis, const std::string& source) {

@@ -17,6 +17,9 @@ std::vector<std::string> training_remarks(const program::Model& model, const std
 /// `heads` would do nothing: std::invalid_argument that names `source` if no attention loses other units with it.
 void expect_heads(const channels::Analysis& analysis, const std::string& source);
 
+/// The same for `statistics`, of units over which a norm, mean or maximum is taken.
+void expect_statistics(const channels::Analysis& analysis, const std::string& source);
+
 /// Why no channel of the network can be cut; empty if one can.
 std::string nothing_to_cut(const channels::Analysis& analysis, const std::string& source);
 

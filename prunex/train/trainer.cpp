@@ -11,6 +11,7 @@
 
 #include "prunex/program/pt2.h"
 #include "prunex/say.h"
+#include "prunex/strategies/exchange/exchange_buffer.h"
 #include "prunex/train/device.h"
 #include "prunex/train/optimizer_choice.h"
 #include "prunex/train/rank_trainer.h"
@@ -75,8 +76,9 @@ RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, co
               .macs_dense = size.macs,
               .elastic = options.elastic,
               .has_deadline = interval_.pace.has_deadline()};
-  for (const auto& buffer : network_.replica().weights.buffers) {
-    if (buffer.value().is_floating_point()) summary_.floating_buffers += buffer.value().numel();
+  const Weights& weights = network_.replica().weights;
+  for (const auto& buffer : weights.buffers) {
+    if (strategies::is_averaged(buffer.value(), weights.params)) summary_.averaged_buffers += buffer.value().numel();
   }
 }
 

@@ -32,9 +32,11 @@ def pytest_make_collect_report():
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    for port in range(20000 + os.getpid() % 10000, 32768):  # none that the kernel gives to others meanwhile
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port
+    raise OSError("no port is free")
 
 
 def torchrun_file(file: Path, ranks: int, *arguments: str) -> subprocess.CompletedProcess[str]:

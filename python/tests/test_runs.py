@@ -114,6 +114,15 @@ def test_its_product_is_evaluated_and_reported(run, tmp_path):
     assert "<html" in page.read_text()[:200] and "resnet8" in page.read_text()
 
 
+def test_outputs_that_are_no_numbers_have_no_score(tmp_path):
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 10)).eval()
+    torch.nn.init.constant_(net[1].bias, float("nan"))
+    torch.export.save(torch.export.export(net, (torch.zeros(2, 3, 32, 32),),
+                                          dynamic_shapes=({0: torch.export.Dim("n", min=1)},)), tmp_path / "net.pt2")
+    with pytest.raises(RuntimeError, match="net.pt2: the loss on the test images is not finite"):
+        prunex.evaluate(tmp_path / "net.pt2", dataset="synthetic", samples=320)
+
+
 def test_progress_is_printed_and_logged(tmp_path, capsys, caplog):
     with caplog.at_level(logging.INFO, "prunex"):
         prunex.train(**SMALL, strategy="local_sgd", exchanges=2, run_dir=tmp_path / "a")

@@ -45,12 +45,24 @@ TEST(BenchAllReduce, RunsWithoutSharedMemory) {
   for (const auto& result : results_of(scratch, {"--nodes", "3", "--ranks-per-node", "1", "--form", "sharded", "-b",
                                                  "64K", "-e", "64K", "--no-shared-memory"})) {
     EXPECT_EQ(result["wrong"], 0);
+    EXPECT_FALSE(result.contains("bound_seconds")) << "no rate was given";
     EXPECT_NEAR(result["node_bytes"].get<double>(), 4.0 / 3 * 65536, 2000);
   }
 }
 
+TEST(BenchAllReduce, SaysNothingOfResultsThatItDoesNotCheck) {
+  const tests::Scratch scratch;
+  const json results = results_of(scratch, {"--nodes", "2", "--form", "flat", "-b", "4", "-e", "4", "-c", "0"});
+  EXPECT_FALSE(results.at(0).contains("wrong"));
+}
+
 TEST(BenchAllReduce, RefusesWhatMakesNoSense) {
   const tests::Scratch scratch;
+  const std::string secret = write_secret(scratch / "secret", std::string(64, 's'));
+  const Result same =
+      run(scratch.path(), {"bench", "all_reduce", "--nodes", "2", "--secret-file", secret, "--json", "./secret"});
+  EXPECT_EQ(same.status, 2);
+  EXPECT_THAT(same.errors, HasSubstr("--json: got ./secret, which is --secret-file"));
   const Result size = run(scratch.path(), {"bench", "all_reduce", "-b", "many"});
   EXPECT_EQ(size.status, 2);
   EXPECT_THAT(size.errors, HasSubstr("-b: got 'many', wanted bytes, from 4 to 1024G, such as 4096, 64K or 16M"));

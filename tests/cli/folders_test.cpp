@@ -18,6 +18,7 @@
 namespace prunex::cli {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -122,6 +123,8 @@ TEST_F(ImageFolders, ToTestOnMayHaveMoved) {
 }
 
 /// prunex predict on the test images.
+const std::string kRandomWeights = "prunex: warning: the weights are random: --weights names trained ones\n";
+
 std::vector<std::string> predict_words(const std::vector<std::string>& more) {
   std::vector<std::string> words{"predict", "--model",     "resnet8", "--input",    "set/val",
                                  "--mean",  "0.5,0.5,0.5", "--std",   "0.5,0.5,0.5"};
@@ -134,9 +137,11 @@ TEST_F(ImageFolders, ArePredictedWhateverTheirNamesAre) {
   const Result result = cli::run(scratch_.path(), predict_words({"--output", "o.safetensors"}));
   ASSERT_EQ(result.status, 0) << result.errors;
   const std::string name = "set/val/ant/\xEF\xBF\xBD.jpg";
-  EXPECT_EQ(result.errors,
-            "prunex: warning: o.safetensors: names in 'files' have U+FFFD for what is not UTF-8: 1 of 9, such as \"" +
-                name + "\"\n");
+  EXPECT_EQ(
+      result.errors,
+      kRandomWeights +
+          "prunex: warning: o.safetensors: names in 'files' have U+FFFD for what is not UTF-8: 1 of 9, such as \"" +
+          name + "\"\n");
   EXPECT_THAT(text_of("o.safetensors"), HasSubstr(name));
   EXPECT_EQ(cli::run(scratch_.path(), predict_words({"--output", "o.safetensors", "--quiet"})).errors, "");
 }
@@ -146,7 +151,9 @@ TEST_F(ImageFolders, ArePredictedWithoutWhatIsBroken) {
   write("set/val/ant/1.jpg", "<html>404</html>");
   const Result some = cli::run(scratch_.path(), predict_words({"--output", "o.safetensors"}));
   EXPECT_EQ(some.status, 1);
-  EXPECT_EQ(some.errors, "prunex: warning: --input set/val/ant/1.jpg: neither JPEG nor PNG nor WebP: left out\n");
+  EXPECT_EQ(some.errors, kRandomWeights +
+                             "prunex: warning: --input set/val/ant/1.jpg: neither JPEG nor PNG nor WebP: "
+                             "left out\n");
   EXPECT_THAT(text_of("o.safetensors"), testing::Not(HasSubstr("ant/1.jpg")));
   std::string rest = whole.output;
   const size_t begin = rest.find("set/val/ant/1.jpg");
@@ -172,8 +179,8 @@ TEST_F(ImageFolders, AreNotReplacedByWhatIsPredicted) {
   for (const std::string output : {"set/val/bee/3.jpg", "o.safetensors"}) {
     const Result result = cli::run(scratch_.path(), predict_words({"--output", output}));
     EXPECT_EQ(result.status, 2);
-    EXPECT_EQ(result.errors,
-              "prunex: --output: got " + output + ", which is an image of --input: wanted another file\n");
+    EXPECT_EQ(result.errors, kRandomWeights + "prunex: --output: got " + output +
+                                 ", which is an image of --input: wanted another file\n");
   }
   EXPECT_EQ(text_of("set/val/bee/3.jpg"), before);
 }
@@ -224,6 +231,11 @@ TEST_F(ImageFolders, WithBrokenFilesAreTrainedOnUntilThereAreTooMany) {
   std::filesystem::remove_all(scratch_ / "set/bus");
   const Result flat = cli::run(scratch_.path(), {"data", "check", "set/train/ant/"});
   EXPECT_EQ(flat.output, "set/train/ant/0.jpg: neither JPEG nor PNG nor WebP\n12 images, 1 broken\n");
+  std::filesystem::create_directories(scratch_ / "loose/bee");
+  std::filesystem::copy(scratch_ / "set/train/bee/0.jpg", scratch_ / "loose/bee/0.jpg");
+  write("loose/0.jpg", "");
+  const Result loose = cli::run(scratch_.path(), {"data", "check", "loose"});  // beside classes
+  EXPECT_THAT(loose.output, AllOf(StartsWith("loose/0.jpg: "), HasSubstr("2 images, 1 broken")));
   std::filesystem::rename(scratch_ / "set/val", scratch_ / "tests");
   EXPECT_THAT(cli::run(scratch_.path(), {"data", "check", "set"}).output, HasSubstr("train: 24 images of 2 classes"));
   std::filesystem::create_directory(scratch_ / "odd");

@@ -94,6 +94,9 @@ TEST_F(Prune, PredictWritesAllOutputsAndTakesOneInput) {
                                  "--output", "y"});
   };
   EXPECT_EQ(predict("two_outputs").errors, "");
+  const std::string nan = std::string("\0\0\xC0\x7F", 4);
+  tests::write_tensors(scratch_ / "x", {{"input", "F32", {2, 3, 6, 6}, nan + std::string(860, '\0')}});
+  EXPECT_EQ(predict("two_outputs").errors, "prunex: warning: y: outputs that are not numbers\n");
   const std::string file = tests::text_of(scratch_ / "y");
   const json tensors = json::parse(file.substr(8, file.rfind('}') - 7));
   EXPECT_EQ(tensors["output"]["shape"], json({2, 3}));
@@ -170,6 +173,29 @@ TEST_F(Prune, RanksByDataAndScoresTheResult) {
   }
 }
 
+TEST_F(Prune, SaysThatNothingWasCut) {
+  const Result result = prune({"--ratio", "0"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.errors, "prunex: warning: --ratio 0: nothing was cut\n");
+}
+
+TEST_F(Prune, OfNetworksWithoutBatchNormEstimatesNoStatistics) {
+  const std::vector<std::string> words{"prune",
+                                       "--model",
+                                       PRUNEX_TEST_DATA "/prune/cases/group_norm.pt2",
+                                       "--ratio",
+                                       "0.5",
+                                       "--output",
+                                       "out",
+                                       "--dataset",
+                                       "synthetic",
+                                       "--estimate-statistics"};
+  const Result refused = run(scratch_.path(), words);
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("--estimate-statistics: " PRUNEX_TEST_DATA));
+  EXPECT_THAT(refused.errors, HasSubstr(" has no batch norm\n"));
+}
+
 TEST_F(Prune, PrunesAgainWhatItWrote) {
   ASSERT_EQ(prune({"--ratio", "0.25"}).status, 0);
   const Result result =
@@ -186,7 +212,8 @@ TEST_F(Prune, RefusesWhatMakesNoSense) {
   refused({"--ratio", "1.5"}, {"--ratio 1.5", "[0, 1]"});
   refused({"--speed-up", "0.5"}, {"--speed-up 0.5", "1 or more"});
   refused({"--macs", "-1"}, {"--macs -1"});
-  refused({"--speed-up", "100000"}, {"MACs are left"});
+  refused({"--speed-up", "100000"}, {"--speed-up 100000: at least", "MACs are left"});
+  refused({"--ratio", "0.5", "--statistics"}, {"--statistics: --model resnet8 has no units that stay because"});
   refused({"--ratio", "0.5", "--ignore", ","}, {"--ignore: got ','"});
   refused({"--ratio", "0.5", "--ignore", "fc,layer7*"}, {"--ignore layer7*", "no group or layer"});
   refused({"--ratio", "0.5", "--layer-ratio", "layer1.0"}, {"--layer-ratio: got layer1.0", "NAME=R"});

@@ -154,6 +154,26 @@ TEST_F(Refusals, OfOneFileForTwoPurposes) {
   refused(2, {"predict", "--model", "resnet8", "--input", "x.safetensors", "--output", "./x.safetensors"},
           {"--output: got ./x.safetensors, which is --input"});
   refused(2, {"report", ".", "--output", "x.html", "--json", "x.html"}, {"--json: got x.html, which is --output"});
+  refused(2, {"report", ".", "--json", "./report.html"}, {"--json: got ./report.html, which is --output"});
+  refused(2, {"eval", "--model", "n.pt2", "--json", "q", "--answers", scratch_ / "q"}, {"which is --json"});
+}
+
+TEST_F(Refusals, OfOutputsBeforeTheWork) {
+  write("n.pt2", "a program");
+  write("sub/0.jpg", "an image");
+  const auto eval = [](const std::string& json) {
+    return std::vector<std::string>{"eval", "--model", "n.pt2", "--json", json};
+  };
+  refused(2, eval("sub"), {"--json: sub is a folder, wanted a file in one"});
+  refused(2, eval("none/q.json"), {"--json none/q.json: none: no such file"});
+  for (const std::string name : {"sub/0.jpg", "0.tar", "test_batch.bin", "n.safetensors", "other.pt2", "n.toml"}) {
+    refused(2, eval(name), {"--json: got " + name + ", wanted a name that does not end as those of what is read, ."});
+  }
+  refused(2, {"predict", "--model", "resnet8", "--input", "sub", "--output", "none/y"},
+          {"--output none/y: none: no such"});
+  refused(2, {"predict", "--model", "resnet8", "--input", "x", "--output", "y"}, {"--input: x: no such file"});
+  tests::write_run(scratch_ / "run", {});
+  refused(2, {"plan", "--from", "run", "--output", "plan.png"}, {"--output: got plan.png, wanted a name"});
 }
 
 TEST_F(Refusals, OfReportsInPlaceOfWhatTheyAreMadeOf) {

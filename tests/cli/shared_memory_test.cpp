@@ -1,12 +1,12 @@
 // Ranks of a node where there is no room for POSIX shared memory, and where they do not see each other's processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <memory>
 
 #include "tests/cli/command.h"
+#include "tests/listening.h"
 #include "tests/scratch.h"
 
 namespace prunex::cli {
@@ -60,7 +60,7 @@ TEST(SharedMemory, IsMissedOnceWhereRanksDoNotSeeEachOther) {
   if (!may_isolate()) GTEST_SKIP() << "no permission to mount in a namespace of its own";
   const tests::Scratch scratch;
   std::vector<std::unique_ptr<Running>> ranks;
-  const std::string port = std::to_string(20000 + getpid() % 10000);
+  const std::string port = std::to_string(tests::free_port(20000));
   for (const std::string rank : {"0", "1"}) {
     std::vector<std::string> words{"/usr/bin/env",
                                    "OMPI_COMM_WORLD_SIZE=2",

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "prunex/comm/connect.h"
+#include "prunex/comm/meet/socket.h"
 #include "prunex/comm/store.h"
 #include "tests/network.h"
 

@@ -240,6 +240,13 @@ TEST(Launch, LeavesNoOrphanWhenItIsKilled) {
   }
 }
 
+TEST(ErrorLines, AreMessagesBehindTheirRankAndTheCommand) {
+  EXPECT_EQ(message_of("[rank 12] prunex: --lr: got 0"), "--lr: got 0");
+  EXPECT_EQ(message_of("prunex: warning: slow"), "warning: slow");
+  EXPECT_EQ(message_of("[rank 1"), "[rank 1");
+  EXPECT_EQ(message_of("prunex"), "prunex");
+}
+
 TEST(ErrorLines, DropWhatOthersWriteOnceOneIsKept) {
   ErrorLines lines;
   const auto now = ErrorLines::Clock::now();

@@ -47,6 +47,21 @@ TEST(Detours, GradientsInBf16OfImagesSmallerThanTheKernelAreThoseInDoubles) {
   }
 }
 
+TEST(Detours, EmbeddingsHaveDenseGradientsWhateverAFileSays) {
+  Graph graph;
+  graph.inputs = {add_value(graph, {.name = "x", .role = Role::kInput, .dtype = at::kLong, .shape = {{1, true}, {2}}})};
+  const auto table = add_value(graph, {.name = "w", .role = Role::kParameter, .weight = "w", .shape = {{4}, {3}}});
+  graph.outputs = {add_node(graph, "aten::embedding",
+                            {value("weight", table), value("indices", 0), literal("sparse", true)}, "rows")};
+  Weights weights;
+  weights.params.insert("w", at::randn({4, 3}).requires_grad_());
+  const auto x = at::tensor({0, 2, 2, 1}, at::kLong).view({2, 2});
+  Program(graph).run({x}, weights, Mode::kTrain)[0].sum().backward();
+  const at::Tensor& gradient = weights.params["w"].grad();
+  ASSERT_EQ(gradient.layout(), at::kStrided);
+  EXPECT_TRUE(gradient.equal(at::tensor({1.0F, 1.0F, 2.0F, 0.0F}).view({4, 1}).expand({4, 3})));
+}
+
 /// As torch.export has a view of what is contiguous there.
 TEST(Detours, ViewsOfImagesWhoseChannelsLieSideBySideAreCopies) {
   for (const bool as_another : {false, true}) {

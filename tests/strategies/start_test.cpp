@@ -132,6 +132,21 @@ TEST(Start, RefusesOtherLayoutsOnAllRanks) {
   });
 }
 
+TEST(Start, OfScaffoldLeavesBuffersOfOtherTypesToEachRank) {
+  comm::run_ranks(2, 1, [](comm::Hierarchy& ranks) {
+    Replica replica = replica_of(1);
+    replica.weights.buffers.insert("mean", at::ones({2}, at::kFloat));
+    replica.weights.buffers.insert("wide", at::ones({2}, at::kDouble));
+    const auto strategy = make_scaffold(replica, ranks, scaffold_options(Payload::kFp32));
+    for (auto& buffer : replica.weights.buffers) buffer.value().mul_(ranks.layout.rank + 1);
+    for (auto& theta : replica.weights.params) theta.value().mutable_grad() = at::ones_like(theta.value());
+    strategy->before_update(replica);
+    strategy->after_update(replica, 1);
+    EXPECT_TRUE(replica.weights.buffers["mean"].equal(at::full({2}, 1.5, at::kFloat)));
+    EXPECT_TRUE(replica.weights.buffers["wide"].equal(at::full({2}, ranks.layout.rank + 1, at::kDouble)));
+  });
+}
+
 // Loops around ddp. A rank's loss is `scale` (rank + 1) (sum of w and b): gradients average to 1.5 scale on two ranks.
 class DdpLoop : public testing::Test {
  protected:

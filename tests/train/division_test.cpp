@@ -2,6 +2,7 @@
 #include "prunex/train/images/division.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,6 +17,7 @@
 #include "prunex/train/trainer.h"
 #include "tests/scratch.h"
 #include "tests/texts.h"
+#include "tests/train/small_network.h"
 #include "tests/train/whole_runs.h"
 
 namespace prunex::train {

@@ -81,7 +81,7 @@ Summary some_summary() {
           .steps = 18,
           .samples = 100,
           .parameters_dense = 1000,
-          .floating_buffers = 60};
+          .averaged_buffers = 60};
 }
 
 TEST(SummaryFile, HasTheDocumentedKeys) {

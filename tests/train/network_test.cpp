@@ -160,6 +160,25 @@ TEST(LoadNetwork, MakesTrainableLeavesInChannelsLast) {
   for (const auto& item : model.weights.buffers) EXPECT_FALSE(item.value().requires_grad()) << item.key();
 }
 
+TEST(LoadNetwork, RefusesParametersOfOtherTypes) {
+  const tests::Scratch scratch;
+  TrainOptions options;
+  options.model = scratch / "net.pt2";
+  for (const auto type : {at::kDouble, at::kLong}) {
+    program::Model model = small_network();
+    program::Graph graph = model.program.graph();
+    auto& theta = model.weights.params.back();
+    theta.value() = theta.value().detach().to(type);
+    for (auto& value : graph.values) {
+      if (value.weight == theta.key()) value.dtype = type;
+    }
+    program::write_pt2(options.model, {program::Program(graph), model.weights});
+    EXPECT_THAT([&] { load_network(options, noise_images(4)); },
+                ThrowsMessage<std::invalid_argument>("`model` " + options.model + ": parameter " + theta.key() +
+                                                     " is " + at::toString(type) + ", wanted Float"));
+  }
+}
+
 // The shapes that a file states, as a stranger may have changed them: they say which channels belong together.
 TEST(LoadNetwork, RefusesAFileThatStatesOtherShapesThanItComputes) {
   const tests::Scratch scratch;

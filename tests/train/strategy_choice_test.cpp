@@ -232,7 +232,7 @@ TEST(Strategies, DdpSendsWhatEverySummaryComputesForIt) {
 TEST(Strategies, ScaffoldSendsTheNumberOfWeightsTwice) {
   const tests::Scratch scratch;
   const Summary summary = run_in(small_run_of("scaffold"), scratch / "run");
-  EXPECT_EQ(summary.bytes.inter_node_bound, summary.exchanges * 4 * (2 * 78042 + summary.floating_buffers));
+  EXPECT_EQ(summary.bytes.inter_node_bound, summary.exchanges * 4 * (2 * 78042 + summary.averaged_buffers));
 }
 
 TEST(Strategies, RoundedPayloadsSendFewerBytes) {

@@ -167,7 +167,7 @@ TEST_F(TwoByTwo, ReportsBytesThatAddUpAndShrink) {
   EXPECT_EQ(bound, summary_.bytes.inter_node_bound);
   // dense exchange: weights and statistics in fp32, 8 bytes per unit of the three blocks' inner channels, and four
   // doubles for each tensor in ADMM: two convolutions and batch norm's two vectors per block
-  const int64_t dense = 4 * (78042 + summary_.floating_buffers) + 8 * (16 + 32 + 64) + 3 * 4 * 4 * 8;
+  const int64_t dense = 4 * (78042 + summary_.averaged_buffers) + 8 * (16 + 32 + 64) + 3 * 4 * 4 * 8;
   EXPECT_EQ(lines_[0]["inter_node_bytes_bound"], dense);
   EXPECT_LT(lines_[5]["inter_node_bytes"].get<double>(), 0.6 * static_cast<double>(dense));
 }

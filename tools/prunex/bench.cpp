@@ -41,7 +41,7 @@ struct Result {
   int64_t bytes = 0;
   double seconds = 0;      // median
   int64_t node_bytes = 0;  // sent by node 0
-  int64_t wrong = 0;
+  int64_t wrong = 0;       // where results are checked
 };
 
 const std::vector<std::pair<std::string, Form>> kForms{
@@ -152,13 +152,13 @@ void print_head() {
   fmt::print(row, "", "(B)", "(elements)", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(us)", "(%)");
 }
 
-void print_line(const Result& result, const Expected& expected, int world_size) {
+void print_line(const Result& result, const Expected& expected, int world_size, bool checked) {
   const double algorithm = static_cast<double>(result.bytes) / result.seconds / 1e9;
   const auto text = [](double value, int digits) { return fmt::format("{:.{}f}", value, digits); };
   const auto or_dash = [&](double value) { return value > 0 ? text(value, 1) : std::string("-"); };
   fmt::print(fmt::runtime(kRow), name_of(result.form), result.bytes, result.bytes / 4, "float",
              text(result.seconds * 1e6, 1), text(algorithm, 4), text(algorithm * 2 * (world_size - 1) / world_size, 4),
-             result.wrong, or_dash(expected.bound * 1e6), or_dash(expected.model * 1e6),
+             checked ? std::to_string(result.wrong) : "-", or_dash(expected.bound * 1e6), or_dash(expected.model * 1e6),
              or_dash(100 * expected.bound / result.seconds));
   std::fflush(stdout);
 }
@@ -181,14 +181,11 @@ int measure_all(const BenchCommand& command, comm::Hierarchy& ranks) {
     for (const Form form : command.forms) {
       const Result result = bench.measure(form, bytes);
       const Expected times = expected(command, result, ranks.layout);
-      if (prints) print_line(result, times, ranks.layout.world_size());
-      json.push_back({{"form", name_of(form)},
-                      {"bytes", result.bytes},
-                      {"seconds", result.seconds},
-                      {"bound_seconds", times.bound},
-                      {"model_seconds", times.model},
-                      {"node_bytes", result.node_bytes},
-                      {"wrong", result.wrong}});
+      if (prints) print_line(result, times, ranks.layout.world_size(), command.check);
+      json.push_back({{"form", name_of(form)}, {"bytes", result.bytes}, {"seconds", result.seconds}});
+      if (command.line_rate > 0) json.back().update({{"bound_seconds", times.bound}, {"model_seconds", times.model}});
+      json.back()["node_bytes"] = result.node_bytes;
+      if (command.check) json.back()["wrong"] = result.wrong;
       wrong += result.wrong;
     }
   }
@@ -202,6 +199,8 @@ int run_bench(const BenchCommand& command, const Invocation& invocation) {
   if (bytes_of("b", command.least) > bytes_of("e", command.most)) {
     throw std::invalid_argument(fmt::format("`b`: got {}, wanted at most `e`, {}", command.least, command.most));
   }
+  refuse_same_file("json", command.json, "secret_file", command.ranks.secret_file);
+  expect_text_output("json", command.json);
   at::set_num_threads(1);
   auto options = connect_options(command.ranks);
   options.announce = !command.quiet;

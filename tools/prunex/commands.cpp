@@ -6,11 +6,13 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <system_error>
 
 #include "prunex/comm/connect.h"
 #include "prunex/comm/nccl/gpu.h"
+#include "prunex/data/encoded_images.h"
 #include "prunex/text/one_line.h"
 #include "prunex/text/read_file.h"
 #include "prunex/train/local_step.h"
@@ -144,8 +146,31 @@ void refuse_same_file(const char* option, const std::string& path, const char* o
   namespace fs = std::filesystem;
   std::error_code ignored;
   if (path.empty() || other_path.empty()) return;
-  if (fs::weakly_canonical(path, ignored) != fs::weakly_canonical(other_path, ignored)) return;
+  const auto place = [&](const std::string& file) {
+    return fs::weakly_canonical(fs::absolute(file, ignored), ignored);
+  };
+  if (place(path) != place(other_path)) return;
   throw std::invalid_argument(fmt::format("`{}`: got {}, which is `{}`: wanted another file", option, path, other));
+}
+
+void expect_output(const char* option, const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (path.empty()) return;
+  if (fs::is_directory(path, ignored)) {
+    throw std::invalid_argument(fmt::format("`{}`: {} is a folder, wanted a file in one", option, path));
+  }
+  const fs::path folder = fs::path(path).parent_path();
+  if (!folder.empty()) text::expect_there(fmt::format("`{}` {}", option, path), folder.string());
+}
+
+void expect_text_output(const char* option, const std::string& path) {
+  expect_output(option, path);
+  const std::string extension = std::filesystem::path(path).extension().string();
+  const std::set<std::string> others{".bin", ".pt2", ".safetensors", ".tar", ".toml"};
+  if (extension.empty() || (!data::ends_an_image(extension.substr(1)) && !others.contains(extension))) return;
+  throw std::invalid_argument(fmt::format("`{}`: got {}, wanted a name that does not end as those of what is read, {}",
+                                          option, path, extension));
 }
 
 }  // namespace prunex::tools

@@ -54,11 +54,21 @@ bool has_folders(const fs::path& folder, const std::set<fs::path>& except = {}) 
                      });
 }
 
-/// A folder without folders in it is one of images that prunex predict reads, without labels.
+/// Whether images lie in the folder itself.
+bool has_images(const fs::path& folder) {
+  std::error_code ignored;
+  const auto is_image = [](const fs::directory_entry& entry) {
+    const std::string ending = entry.path().extension().string();
+    return !ending.empty() && data::ends_an_image(ending.substr(1)) && !entry.is_directory();
+  };
+  return std::any_of(fs::directory_iterator(folder, ignored), fs::directory_iterator(), is_image);
+}
+
+/// A folder with images of its own, or without folders, is one that prunex predict reads, without labels.
 data::Listing listing_of(const std::string& images) {
   if (images.ends_with(".tar")) return data::list_shards(images, "IMAGES");
   std::error_code ignored;
-  if (fs::is_directory(images, ignored) && !has_folders(images)) {
+  if (fs::is_directory(images, ignored) && (!has_folders(images) || has_images(images))) {
     return {.classes = {}, .labels = {}, .images = data::list_images(images, "IMAGES")};
   }
   return data::list_folder(images, {}, "IMAGES");

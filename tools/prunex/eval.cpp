@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -100,6 +101,7 @@ int run_eval(const EvalCommand& command) {
     refuse_same_file(option, path, "model", command.model);
     refuse_same_file(option, path, "test", command.data.test);
     refuse_same_file(option, path, "dataset", command.data.dataset);
+    expect_text_output(option, path);
   }
   at::set_num_threads(command.threads);
   const auto device = chosen_device(command.device);
@@ -107,6 +109,9 @@ int run_eval(const EvalCommand& command) {
   const auto model = train::on_device(program::read_pt2(command.model, command.max_model_size << 20), device);
   const auto test = test_images(command, model.program.graph());
   const auto answers = train::answers(model.program, model.weights, test);
+  if (!std::isfinite(answers.loss)) {
+    throw std::runtime_error(fmt::format("{}: the loss on the test images is not finite", command.model));
+  }
   const int64_t batch_size = std::min(model.program.graph().batch_of(command.batch_size), test.size());
   const double milliseconds = train::milliseconds_per_batch(model.program, model.weights, test, batch_size);
   const int64_t parameters = program::parameter_count(model.weights), macs = program::macs(model.program.graph());

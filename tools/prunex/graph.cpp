@@ -58,6 +58,8 @@ void save(const GraphCommand& command, const program::Model& model) {
 int run_graph(const GraphCommand& command) {
   refuse_same_file("json", command.json, "model", command.model.model);
   refuse_same_file("json", command.json, "save", command.save);
+  expect_text_output("json", command.json);
+  expect_output("save", command.save);
   const auto model = load_model(command.model, program::Batch::kAny);
   const auto& graph = model.program.graph();
   const channels::Analysis analysis(model.program);

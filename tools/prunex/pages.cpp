@@ -153,8 +153,8 @@ std::string man_page(const CLI::App& app) {
 constexpr const char* kOptionsHead = R"(# Options of `prunex train`
 
 Made by `prunex options` from their declarations; a test compares. Each may stand on the command line as `--name value`
-or, but for those marked ¹, in a file for `--config` as `name = value`. Given where it has no effect, an option is refused by
-name. Those marked ² may differ when a run goes on with `--resume`.
+or, but for those marked ¹, in a file for `--config` as `name = value`. An option is refused by name where its last
+column says that it has no effect. Those marked ² may differ when a run goes on with `--resume`.
 )";
 
 /// For a cell of a table.

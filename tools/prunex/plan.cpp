@@ -50,12 +50,14 @@ int run_plan(const PlanCommand& command) {
   refuse_same_file("json", command.json, "output", command.output);
   for (const auto& [option, path] : {std::pair{"json", command.json}, {"output", command.output}}) {
     refuse_same_file(option, path, "network", command.options.network);
-    refuse_same_file(option, path, "gpu-kit", command.options.gpu_kit);
+    refuse_same_file(option, path, "gpu_kit", command.options.gpu_kit);
     refuse_same_file(option, path, "cluster", command.cluster_file);
   }
   const auto findings = find_runs(command);
   report::refuse_record("`output`", command.output, findings);
   report::refuse_record("`json`", command.json, findings);
+  expect_text_output("json", command.json);
+  expect_text_output("output", command.output);
   for (const auto& run : findings.runs) {
     for (const auto& problem : run.problems) {
       if (!command.quiet) say(fmt::format("prunex: plan: {}\n", report::cleaned(problem)));

@@ -23,6 +23,7 @@
 #include "prunex/say.h"
 #include "prunex/text/json.h"
 #include "prunex/text/one_line.h"
+#include "prunex/text/read_file.h"
 #include "prunex/train/batches.h"
 #include "prunex/train/device.h"
 #include "prunex/train/images/images.h"
@@ -197,14 +198,25 @@ void warn_of_other_names(const PredictCommand& command, const std::vector<std::s
                   command.output, std::count_if(first, names.end(), is_other), names.size(), json_of(*first)));
 }
 
+void warn_of_no_numbers(const PredictCommand& command, const std::vector<at::Tensor>& outputs) {
+  const auto has_others = [](const at::Tensor& output) { return output.isnan().any().item<bool>(); };
+  if (command.quiet || std::none_of(outputs.begin(), outputs.end(), has_others)) return;
+  say(fmt::format("prunex: warning: {}: outputs that are not numbers\n", command.output));
+}
+
 /// A line per image: its name, the class of the largest logit, or its number, and the share that softmax gives it.
 void print_answers(const std::vector<std::string>& names, const at::Tensor& logits,
                    const std::vector<std::string>& classes) {
   const auto [share, answer] = at::softmax(logits.to(at::kDouble), 1).max(1);
   for (size_t i = 0; i < names.size(); ++i) {
     const auto row = static_cast<int64_t>(i);
+    const std::string name = text::one_line(names[i], text::kLongestPath);
+    if (share[row].isnan().item<bool>()) {
+      fmt::print("{}  outputs that are not numbers\n", name);
+      continue;
+    }
     const auto number = static_cast<size_t>(answer[row].item<int64_t>());
-    fmt::print("{}  {}  {:.1f} %\n", text::one_line(names[i], text::kLongestPath),
+    fmt::print("{}  {}  {:.1f} %\n", name,
                number < classes.size() ? text::one_line(classes[number]) : std::to_string(number),
                100 * share[row].item<double>());
   }
@@ -242,8 +254,13 @@ int run_predict(const PredictCommand& command) {
   refuse_same_file("output", command.output, "input", command.input);
   refuse_same_file("output", command.output, "weights", command.weights);
   refuse_same_file("output", command.output, "model", command.model.model);
+  expect_output("output", command.output);
   const auto device = chosen_device(command.device);
+  text::expect_there("`input`", command.input);
   auto model = load_model(command.model);
+  if (command.weights.empty() && !command.model.model.ends_with(".pt2") && !command.quiet) {
+    say(text::with_flags("prunex: warning: the weights are random: `weights` names trained ones\n"));
+  }
   if (!command.weights.empty()) train::load_weights(model.weights, command.weights, model.program.graph().aliases);
   if (const size_t count = model.program.graph().inputs.size(); count != 1) {
     throw std::invalid_argument(fmt::format("{}: takes {} inputs, wanted one", command.model.model, count));
@@ -252,6 +269,7 @@ int run_predict(const PredictCommand& command) {
   if (names_images(command.input)) {
     const auto [names, outputs, is_whole] = predict_images(command, model);
     warn_of_other_names(command, names);
+    warn_of_no_numbers(command, outputs);
     const auto classes = normalization_of(command).description.classes;
     std::map<std::string, std::string> metadata{{"files", json_of(names)}};
     if (!classes.empty()) metadata["classes"] = json_of(classes);
@@ -261,7 +279,9 @@ int run_predict(const PredictCommand& command) {
     if (by_image && logits.size(1) > 0) print_answers(names, logits, classes);
     return is_whole ? 0 : 1;
   }
-  io::write_safetensors(command.output, named(outputs_of(model, read_input(command, model.program.graph()))));
+  const auto outputs = outputs_of(model, read_input(command, model.program.graph()));
+  warn_of_no_numbers(command, outputs);
+  io::write_safetensors(command.output, named(outputs));
   return 0;
 }
 

@@ -15,6 +15,7 @@
 #include "prunex/io/files.h"
 #include "prunex/prune/pruner.h"
 #include "prunex/say.h"
+#include "prunex/text/json.h"
 #include "prunex/train/batch_statistics.h"
 #include "prunex/train/device.h"
 #include "prunex/train/evaluate.h"
@@ -88,8 +89,8 @@ void describe_plan(text::OptionList& list, PruneCommand& command) {
   list.add("max-ratio", number(limits.max_ratio, {.least = 0, .most = 1, .wanted = "a share in [0, 1]"}),
            "largest share of a group's units to remove");
   list.add("layer-ratio", text::text_lists(command.layer_ratios),
-           "NAME=R: another ratio for these layers; NAME may hold * and ?");
-  list.add("ignore", text::text_lists(limits.ignore), "layers whose outputs stay; names may hold * and ?");
+           "NAME=R: another ratio for these layers; NAME may hold *, ? and [ab]");
+  list.add("ignore", text::text_lists(limits.ignore), "layers whose outputs stay; names may hold *, ? and [ab]");
   list.add("heads", flag(command.groups.heads), "attention loses whole heads instead of equal positions of all heads");
   list.add("statistics", flag(command.groups.statistics),
            "remove units that a norm, mean or maximum is taken over, too: it changes what the others become");
@@ -139,6 +140,12 @@ std::pair<std::string, double> target_option(const PruneCommand& command) {
   if (given.size() == 1) return given[0];
   throw std::invalid_argument(
       fmt::format("wanted one of `ratio`, `macs`, `parameters`, `speed_up` and `latency`, got {}", given.size()));
+}
+
+/// "`macs` 0.5", for messages.
+std::string named_target(const PruneCommand& command) {
+  const auto [name, value] = target_option(command);
+  return fmt::format("`{}` {}", name, value);
 }
 
 Target target_of(const PruneCommand& command, const Pruner& pruner) {
@@ -228,6 +235,21 @@ void prune_by(const ImportanceOptions& importance, const PruneCommand& command, 
   train::prune_by_importance(pruner, importance, target, command.steps, images, *world);
 }
 
+void prune_to_target(const ImportanceOptions& importance, const PruneCommand& command, Pruner& pruner,
+                     const std::optional<data::Datasets>& data) {
+  try {
+    prune_by(importance, command, pruner, data, target_of(command, pruner));
+  } catch (const prune::OutOfReach& error) {
+    throw std::invalid_argument(fmt::format("{}: {}", named_target(command), error.what()));
+  }
+}
+
+/// Of a network from which something could be.
+void warn_of_nothing(const PruneCommand& command, const Pruned& pruned) {
+  if (command.quiet || command.latency || !pruned.cut.empty()) return;
+  say(text::with_flags(fmt::format("prunex: warning: {}: nothing was cut\n", named_target(command))));
+}
+
 /// Bisects multiply-accumulates for the largest network that is fast enough, scored anew from the whole one each time.
 /// As exact as the measurement.
 Latency prune_to_latency(const ImportanceOptions& importance, const PruneCommand& command, Pruner& pruner,
@@ -279,13 +301,15 @@ Evaluations evaluate(const program::Model& whole, Pruned& pruned, const data::Da
   Evaluations found;
   found.before = train::evaluate(whole.program, whole.weights, data.test);
   found.after = train::evaluate(program, weights, data.test);
-  const Weights estimated = train::with_estimated_statistics(
-      program, weights, train::calibration_images(data.train, command.model.seed), *world);
-  found.after_statistics = train::evaluate(program, estimated, data.test);
+  if (train::has_statistics(program.graph())) {
+    const Weights estimated = train::with_estimated_statistics(
+        program, weights, train::calibration_images(data.train, command.model.seed), *world);
+    found.after_statistics = train::evaluate(program, estimated, data.test);
+    if (command.estimate_statistics) pruned.model.weights = estimated;
+  }
   found.milliseconds_before =
       train::milliseconds_per_batch(whole.program, whole.weights, data.test, train::kTimedImages);
   found.milliseconds_after = train::milliseconds_per_batch(program, weights, data.test, train::kTimedImages);
-  if (command.estimate_statistics) pruned.model.weights = estimated;
   return found;
 }
 
@@ -332,6 +356,9 @@ int run_prune(const PruneCommand& command) {
   const bool runs = !command.data.dataset.empty() || command.latency;
   program::Model model = load_model(command.model, runs ? program::Batch::kDynamic : program::Batch::kAny);
   if (!command.weights.empty()) train::load_weights(model.weights, command.weights, model.program.graph().aliases);
+  if (command.estimate_statistics && !train::has_statistics(model.program.graph())) {
+    throw std::invalid_argument(fmt::format("`estimate_statistics`: {} has no batch norm", command.model.model));
+  }
   model = train::on_device(std::move(model), device);
   if (command.latency) model.program.graph().expect_batch("`latency_batch`", command.latency_batch);
   const auto carried =
@@ -344,6 +371,7 @@ int run_prune(const PruneCommand& command) {
   const prune::PlanOptions options = plan_options(command);
   const channels::Analysis analysis(model.program, command.groups);
   if (command.groups.heads) train::expect_heads(analysis, "`model` " + command.model.model);
+  if (command.groups.statistics) train::expect_statistics(analysis, "`model` " + command.model.model);
   const std::string why = train::nothing_to_cut(analysis, "`model` " + command.model.model);
   if (!why.empty() && !command.quiet) say(text::with_flags(fmt::format("prunex: warning: {}\n", why)));
   Pruner pruner(model, analysis, options);
@@ -351,9 +379,10 @@ int run_prune(const PruneCommand& command) {
   if (command.latency) {
     latency = prune_to_latency(importance, command, pruner, data);
   } else {
-    prune_by(importance, command, pruner, data, target_of(command, pruner));
+    prune_to_target(importance, command, pruner, data);
   }
   Pruned pruned = pruner.result();
+  if (why.empty()) warn_of_nothing(command, pruned);
   std::optional<Evaluations> found;
   if (data) found = evaluate(model, pruned, *data, command);
   write(command, pruned, description_of(carried, data), report_json(settings_of(command, latency), pruned, found));

@@ -18,7 +18,7 @@ using prune::Decision;
 using prune::Pruned;
 
 double ratio(int64_t before, int64_t after) {
-  return static_cast<double>(before) / static_cast<double>(std::max<int64_t>(after, 1));
+  return before == 0 ? 1 : static_cast<double>(before) / static_cast<double>(std::max<int64_t>(after, 1));
 }
 
 ordered_json layers_of(const Pruned& pruned) {
@@ -86,12 +86,12 @@ ordered_json report_json(const PruneSettings& settings, const Pruned& pruned, co
                        {"milliseconds_after", latency->milliseconds_after}};
   }
   if (found) {
-    json["accuracy"] = {{"before", found->before.accuracy},
-                        {"after", found->after.accuracy},
-                        {"after_statistics", found->after_statistics.accuracy}};
-    json["loss"] = {{"before", found->before.loss},
-                    {"after", found->after.loss},
-                    {"after_statistics", found->after_statistics.loss}};
+    json["accuracy"] = {{"before", found->before.accuracy}, {"after", found->after.accuracy}};
+    json["loss"] = {{"before", found->before.loss}, {"after", found->after.loss}};
+    if (const auto& anew = found->after_statistics) {
+      json["accuracy"]["after_statistics"] = anew->accuracy;
+      json["loss"]["after_statistics"] = anew->loss;
+    }
     json["milliseconds_per_batch"] = {{"before", found->milliseconds_before}, {"after", found->milliseconds_after}};
   }
   json["layers"] = layers_of(pruned);
@@ -104,8 +104,12 @@ void print_report(const Pruned& pruned, const std::optional<Evaluations>& found)
   print_size("parameters", pruned.before.parameters, pruned.after.parameters);
   print_size("MACs", pruned.before.macs, pruned.after.macs);
   if (found) {
-    fmt::print("{:<12} {:.2f} % before, {:.2f} % after, {:.2f} % with statistics estimated anew\n", "accuracy",
-               100 * found->before.accuracy, 100 * found->after.accuracy, 100 * found->after_statistics.accuracy);
+    fmt::print("{:<12} {:.2f} % before, {:.2f} % after", "accuracy", 100 * found->before.accuracy,
+               100 * found->after.accuracy);
+    if (const auto& anew = found->after_statistics) {
+      fmt::print(", {:.2f} % with statistics estimated anew", 100 * anew->accuracy);
+    }
+    fmt::print("\n");
     fmt::print("{:<12} {:.2f} ms -> {:.2f} ms\n", "a batch", found->milliseconds_before, found->milliseconds_after);
   }
   for (const Decision& decision : pruned.decisions) {

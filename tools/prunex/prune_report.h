@@ -12,7 +12,8 @@ namespace prunex::tools {
 
 /// What a data set says of the models; nothing where none was given.
 struct Evaluations {
-  train::Evaluation before, after, after_statistics;
+  train::Evaluation before, after;
+  std::optional<train::Evaluation> after_statistics;       ///< estimated anew, of networks that have some
   double milliseconds_before = 0, milliseconds_after = 0;  ///< per batch of the test set
 };
 

@@ -27,6 +27,9 @@ int run_report(const ReportCommand& command) {
   report::refuse_record("`output`", command.output, findings);
   report::refuse_record("`json`", command.json, findings);
   report::refuse_record("`csv`", command.csv, findings);
+  expect_text_output("json", command.json);
+  expect_text_output("csv", command.csv);
+  expect_text_output("output", command.output);
   const auto report = report::make_report(findings, origin_of(command.line, command.output));
   for (const auto& problem : report.problems) {
     if (!command.quiet) say(fmt::format("prunex: report: {}\n", problem));

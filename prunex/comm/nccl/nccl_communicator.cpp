@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include "prunex/comm/connect.h"
+#include "prunex/comm/meet/socket.h"
 #include "prunex/comm/nccl/cuda_handles.h"
 #include "prunex/comm/nccl/gpu.h"
 

@@ -9,7 +9,7 @@ namespace {
 
 const std::string kShards = "shards/";
 
-/// Parameters, vectors last, and with fp32 the floating-point buffers.
+/// Parameters, vectors last, and with fp32 the buffers that are averaged.
 TensorDict exchanged_tensors(const Weights& weights, Payload payload) {
   TensorDict matrices, vectors;
   for (const auto& tensor : weights.params) {
@@ -18,7 +18,7 @@ TensorDict exchanged_tensors(const Weights& weights, Payload payload) {
   matrices.update(vectors);
   if (payload != Payload::kFp32) return matrices;
   for (const auto& buffer : weights.buffers) {
-    if (buffer.value().is_floating_point()) matrices.insert(buffer.key(), buffer.value());
+    if (is_averaged(buffer.value(), weights.params)) matrices.insert(buffer.key(), buffer.value());
   }
   return matrices;
 }

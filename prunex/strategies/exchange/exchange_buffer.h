@@ -35,9 +35,15 @@ class PhaseClock {
   std::vector<Phase> phases_;
 };
 
-/// Sums, then candidates, then means of a model's parameters and, unless messages are rounded, its floating-point
-/// buffers. A local rank has the rows of its shard to itself until means are taken. Where everything is alive nothing
-/// is packed: the tensors lie in the buffer as they are sent.
+/// Whether an exchange in fp32 averages the buffer beside the parameters, as the statistics of batch norm: those of
+/// another type stay each rank's own.
+inline bool is_averaged(const at::Tensor& buffer, const TensorDict& params) {
+  return !params.is_empty() && buffer.scalar_type() == params.front().value().scalar_type();
+}
+
+/// Sums, then candidates, then means of a model's parameters and, unless messages are rounded, the buffers
+/// that are averaged. A local rank has the rows of its shard to itself until means are taken. Where everything is alive
+/// nothing is packed: the tensors lie in the buffer as they are sent.
 class ExchangeBuffer {
  public:
   /// Tensors like those of `weights`, not filled. Borrows `ranks`.

@@ -266,9 +266,11 @@ void describe_cuts(text::OptionList& list, TrainOptions& o, const Conditions& wi
   list.add("max-ratio", number(limits.max_ratio, {.least = 0, .most = 1, .wanted = "a share in [0, 1]"}),
            "largest share of a group's units that a cut removes", {with.masks_or_target()});
   list.add("layer-ratio", layer_ratios(limits.ratios),
-           "another share that goes, for layers of this name: NAME=R,NAME=R", {with.masks_or_target()});
+           "another share that goes, for layers of this name: NAME=R,NAME=R; NAME may hold *, ? and [ab]",
+           {with.masks_or_target()});
   list.add("ignore", text::text_list(limits.ignore),
-           "layers whose outputs stay: names with * and ?, separated by commas", {with.cuts_or_penalties()});
+           "layers whose outputs stay: names, which may hold *, ? and [ab], separated by commas",
+           {with.cuts_or_penalties()});
 }
 
 void describe_strategy(text::OptionList& list, TrainOptions& o, const Conditions& with) {

@@ -245,7 +245,7 @@ Bytes& Bytes::operator+=(const Bytes& other) {
 }
 
 int64_t dense_exchange_bytes(const Summary& summary) {
-  return summary.exchanges * ring_bytes(summary.parameters_dense + summary.floating_buffers, summary.shape.nodes());
+  return summary.exchanges * ring_bytes(summary.parameters_dense + summary.averaged_buffers, summary.shape.nodes());
 }
 
 int64_t ddp_bytes(const Summary& summary) {

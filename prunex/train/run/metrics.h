@@ -141,7 +141,7 @@ struct Summary {
   bool has_deadline = false;  ///< slow nodes exchange the steps that they have made
   int64_t images_lost = 0;    ///< of lost nodes, from the exchange before to the next; that slow ones did not come to
   Bytes bytes;
-  int64_t floating_buffers = 0;                  ///< numbers in the batch-norm statistics that exchanges average
+  int64_t averaged_buffers = 0;                  ///< numbers in the batch-norm statistics that exchanges average
   std::map<std::string, comm::Traffic> traffic;  ///< of this rank, by group: node, rail; site and cross
   comm::NodeInterfaceBytes interface_bytes;      ///< of the interfaces that were named, as the kernel counted them
   int64_t graph_captures = 0;     ///< times that local steps were recorded as a CUDA graph, in this part of the run
