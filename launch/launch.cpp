@@ -8,23 +8,17 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <functional>
 #include <list>
-#include <map>
-#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "launch/error_lines.h"
-#include "launch/process.h"
+#include "launch/starter.h"
 #include "launch/stop_signals.h"
 #include "prunex/comm/communicator.h"
 #include "prunex/comm/connect.h"
-#include "prunex/comm/environment.h"
-#include "prunex/comm/meet/socket.h"
-#include "prunex/comm/meet/store.h"
 #include "prunex/say.h"
 
 namespace prunex::launch {
@@ -42,86 +36,10 @@ constexpr std::chrono::seconds kSoon{10};
 constexpr int kMostSoonFailures = 3;
 constexpr std::chrono::milliseconds kFirstPause{500};  // then twice as long each time
 
-struct Rank {
-  int number;
-  Process process;
-  bool reaped = false;
-};
-
 struct Failure {
   int rank;
   int status;  // as waitpid gives it
   bool killed() const { return WIFSIGNALED(status); }
-};
-
-// Only this user's processes can read the environment of the ranks.
-std::vector<std::string> environment_of(const comm::Layout& layout, int before, int threads, int port,
-                                        const std::string& secret) {
-  return {fmt::format("RANK={}", layout.rank),
-          fmt::format("WORLD_SIZE={}", layout.world_size()),
-          fmt::format("LOCAL_RANK={}", layout.local_rank()),
-          fmt::format("LOCAL_WORLD_SIZE={}", layout.ranks_here()),
-          fmt::format("GROUP_RANK={}", layout.node()),
-          "MASTER_ADDR=127.0.0.1",
-          fmt::format("MASTER_PORT={}", port),
-          "TORCHELASTIC_USE_AGENT_STORE=False",
-          "TORCHELASTIC_RESTART_COUNT=0",
-          fmt::format("{}={}", comm::kStoreSecret, secret),
-          fmt::format("{}={}", comm::kRanksBefore, before),
-          fmt::format("OMP_NUM_THREADS={}", threads)};
-}
-
-// Starts ranks, and hosts the stores at which they meet.
-class Starter {
- public:
-  Starter(const LaunchOptions& options, std::vector<std::string> words, const BlockedSignals& signals)
-      : options_(options), words_(std::move(words)), signals_(signals) {}
-
-  const LaunchOptions& options() const { return options_; }
-
-  // Asks after every rank whether to start more.
-  using GoesOn = std::function<bool()>;
-
-  void start_all(std::list<Rank>& ranks, const GoesOn& goes_on) {
-    start(options_.shape, 0, words_, all_meet_at_, ranks, goes_on);
-  }
-
-  // Ranks of one node, numbered as before, as a run of their own.
-  void start_again(int node, std::list<Rank>& ranks, const GoesOn& goes_on) {
-    comm::Layout alone{.node_sizes = {options_.shape.node_sizes[static_cast<size_t>(node)]}};
-    std::vector<std::string> words = words_;
-    words.insert(words.end(), options_.words_to_join.begin(), options_.words_to_join.end());
-    start(alone, options_.shape.first_rank(node), words, nodes_meet_at_[node], ranks, goes_on);
-  }
-
- private:
-  using Store = std::unique_ptr<comm::StoreServer>;
-
-  void start(comm::Layout layout, int first, const std::vector<std::string>& words, Store& store,
-             std::list<Rank>& ranks, const GoesOn& goes_on) {
-    const auto secret = comm::random_secret();
-    store.reset();  // of those who were started before, and have ended
-    store = std::make_unique<comm::StoreServer>(
-        comm::StoreServerOptions{.ranks = layout.world_size(), .key = comm::store_key(options_.privacy, secret)});
-    for (layout.rank = 0; layout.rank < layout.world_size(); ++layout.rank) {
-      const int number = first + layout.rank;
-      const ProcessOptions process{
-          .words = words,
-          .environment = environment_of(layout, first, options_.threads, store->port(), secret),
-          .blocked = signals_.previous(),
-          .dies_by = SIGKILL,
-          .keeps_output = true,
-          .keeps_error = number == 0 && isatty(STDERR_FILENO) != 0};
-      ranks.push_back({number, Process(fmt::format("rank {}", number), process)});
-      if (!goes_on()) return;
-    }
-  }
-
-  const LaunchOptions& options_;
-  const std::vector<std::string> words_;
-  const BlockedSignals& signals_;
-  Store all_meet_at_;
-  std::map<int, Store> nodes_meet_at_;  // of nodes that were started again
 };
 
 // When a node of an elastic run comes back.

@@ -9,10 +9,12 @@ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_EXPORT_COMPILE_
   -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON ${TORCH_ROOT:+-DTORCH_ROOT="$TORCH_ROOT"} >/dev/null
 
 files=("$@")
+# Those of this build: what needs CUDA or SimGrid is not part of one without them.
 [[ ${#files[@]} -gt 0 ]] ||
   mapfile -t files < <(git ls-files {prunex,launch,plan,report,study,tools}/'*.cpp' | while read -r file; do
-    ! grep -qF "/$file\"" "$build/compile_commands.json" || echo "$file"  # not what needs CUDA or SimGrid without them
+    ! grep -qF "\"file\": \"$PWD/$file\"" "$build/compile_commands.json" || echo "$file"
   done)
+[[ ${#files[@]} -gt 0 ]] || { echo "tidy: $build/compile_commands.json has none of the sources" >&2; exit 1; }
 # Each file takes the better part of a minute, nearly all of it inside ATen's headers.
 printf '%s\n' "${files[@]}" |
   xargs -P "$(nproc)" -n 1 clang-tidy-14 --quiet -p "$build" --warnings-as-errors='*' 2> >(grep -v 'warnings generated' >&2)

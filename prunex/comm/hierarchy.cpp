@@ -1,6 +1,7 @@
 #include "prunex/comm/hierarchy.h"
 
 #include <fmt/format.h>
+
 #include <stdexcept>
 #include <utility>
 

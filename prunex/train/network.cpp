@@ -90,7 +90,7 @@ std::vector<int64_t> sizes_after_batch(const program::Shape& shape) {
   return sizes;
 }
 
-/// Exchanges and optimizers take parameters of one type together.
+/// Local steps and exchanges are in fp32.
 void expect_floats(const Weights& weights, const std::string& source) {
   for (const auto& theta : weights.params) {
     const auto type = theta.value().scalar_type();

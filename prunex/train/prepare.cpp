@@ -26,9 +26,7 @@ strategies::EntryCounts counts_of(const Weights& weights, bool params_alone) {
   for (const auto& item : weights.params) {
     (item.value().dim() > 1 ? counts.weights : counts.vectors) += item.value().numel();
   }
-  for (const auto& item : weights.buffers) {
-    if (!params_alone && strategies::is_averaged(item.value(), weights.params)) counts.vectors += item.value().numel();
-  }
+  if (!params_alone) counts.vectors += strategies::averaged_numbers(weights);
   return counts;
 }
 

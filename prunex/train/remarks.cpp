@@ -181,18 +181,24 @@ std::vector<std::string> training_remarks(const program::Model& model, const std
   return remarks;
 }
 
+namespace {
+
+bool has_effect(bool channels::GroupOptions::*option, const channels::Analysis& analysis) {
+  channels::GroupOptions without = analysis.options();
+  without.*option = false;
+  return analysis.removable() != channels::Analysis(analysis.graph(), without).removable();
+}
+
+}  // namespace
+
 void expect_heads(const channels::Analysis& analysis, const std::string& source) {
-  channels::GroupOptions others = analysis.options();
-  others.heads = false;
-  if (analysis.removable() != channels::Analysis(analysis.graph(), others).removable()) return;
+  if (has_effect(&channels::GroupOptions::heads, analysis)) return;
   throw std::invalid_argument(
       fmt::format("`heads`: {} has no attention of several heads that could go, or loses whole heads without", source));
 }
 
 void expect_statistics(const channels::Analysis& analysis, const std::string& source) {
-  channels::GroupOptions others = analysis.options();
-  others.statistics = false;
-  if (analysis.removable() != channels::Analysis(analysis.graph(), others).removable()) return;
+  if (has_effect(&channels::GroupOptions::statistics, analysis)) return;
   throw std::invalid_argument(fmt::format(
       "`statistics`: {} has no units that stay because a norm, mean or maximum is taken over them", source));
 }

@@ -75,11 +75,8 @@ RankTrainer::RankTrainer(const TrainOptions& options, comm::Hierarchy& ranks, co
               .parameters_dense = size.parameters,
               .macs_dense = size.macs,
               .elastic = options.elastic,
-              .has_deadline = interval_.pace.has_deadline()};
-  const Weights& weights = network_.replica().weights;
-  for (const auto& buffer : weights.buffers) {
-    if (strategies::is_averaged(buffer.value(), weights.params)) summary_.averaged_buffers += buffer.value().numel();
-  }
+              .has_deadline = interval_.pace.has_deadline(),
+              .averaged_buffers = strategies::averaged_numbers(network_.replica().weights)};
 }
 
 void RankTrainer::say_remarks() const {

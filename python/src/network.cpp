@@ -85,6 +85,7 @@ class Network {
                                   own ? program::Maker::kSelf : program::Maker::kStranger)),
         analysis_(model_.program, options) {
     if (options.heads) train::expect_heads(analysis_, name);
+    if (options.statistics) train::expect_statistics(analysis_, name);
   }
 
   const std::vector<DependencyGroup>& groups() const { return analysis_.groups(); }

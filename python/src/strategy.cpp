@@ -17,7 +17,6 @@
 #include "prunex/program/pt2.h"
 #include "prunex/prune/pruner.h"
 #include "prunex/sparsity/compaction.h"
-#include "prunex/strategies/exchange/exchange_buffer.h"
 #include "prunex/text/one_line.h"
 #include "prunex/train/elastic/handover.h"
 #include "prunex/train/prepare.h"
@@ -144,19 +143,18 @@ class LoopStrategy {
     return exchange;
   }
 
-  /// Afterwards all ranks have the same buffers, too: of those that no exchange averaged the mean, and of whole numbers
-  /// the first rank's.
+  /// Afterwards all ranks have the same buffers, too: the mean of statistics, which with a rounded payload were each
+  /// rank's own, and the first rank's of whole numbers.
   void finish() {
     ranks_->run([&] {
       strategy_->finish();
       const at::NoGradGuard no_grad;
       const comm::Hierarchy& ranks = ranks_->hierarchy();
-      const bool is_whole = options_.exchange.payload == strategies::Payload::kFp32;
-      const Weights& product = strategy_->product();
-      for (const auto& buffer : product.buffers) {
+      const bool are_equal = options_.exchange.payload == strategies::Payload::kFp32;
+      for (const auto& buffer : strategy_->product().buffers) {
         at::Tensor own = buffer.value();
-        if (is_whole && strategies::is_averaged(own, product.params)) continue;
         if (own.is_floating_point()) {
+          if (are_equal) continue;
           ranks.world->all_reduce(own);
           own.div_(ranks.layout.world_size());
         } else {

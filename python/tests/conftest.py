@@ -1,5 +1,6 @@
 """What the tests share: ranks that a real torchrun starts."""
 
+import contextlib
 import functools
 import os
 import signal
@@ -32,10 +33,10 @@ def pytest_make_collect_report():
 
 
 def free_port() -> int:
-    for port in range(20000 + os.getpid() % 10000, 32768):  # none that the kernel gives to others meanwhile
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) != 0:
-                return port
+    for port in range(20000 + os.getpid() % 10000, 32768):  # from 32768 on the kernel may give it to others meanwhile
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
     raise OSError("no port is free")
 
 

@@ -162,6 +162,11 @@ def test_heads_of_a_network_without_attention_are_refused():
         admm(net, OPTIMIZERS["sgd"](net.parameters()), heads=True)
 
 
+def test_statistics_that_hold_nothing_back_are_refused():
+    with pytest.raises(ValueError, match="`statistics`: .* has no units that stay because a norm"):
+        prunex.groups(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), torch.randn(2, 4), statistics=True)
+
+
 def test_wide_numbers_are_not_rounded():
     net = small_network(torch.float64)
     with pytest.raises(ValueError, match="`payload`: got int8; parameter 0.weight is of float64"):

@@ -165,15 +165,17 @@ TEST_F(Refusals, OfOutputsBeforeTheWork) {
     return std::vector<std::string>{"eval", "--model", "n.pt2", "--json", json};
   };
   refused(2, eval("sub"), {"--json: sub is a folder, wanted a file in one"});
-  refused(2, eval("none/q.json"), {"--json none/q.json: none: no such file"});
+  refused(2, eval("n.pt2/q.json"), {"--json n.pt2/q.json: n.pt2 is no folder"});
+  refused(2, {"graph", "--model", "n.pt2", "--save", "0.jpg"}, {"--save: got 0.jpg, which is a name for images"});
+  refused(2, eval("none/q.json"), {"--json none/q.json: none is no folder"});
   for (const std::string name : {"sub/0.jpg", "0.tar", "test_batch.bin", "n.safetensors", "other.pt2", "n.toml"}) {
-    refused(2, eval(name), {"--json: got " + name + ", wanted a name that does not end as those of what is read, ."});
+    refused(2, eval(name), {"--json: got " + name + ", which is a name for "});
   }
   refused(2, {"predict", "--model", "resnet8", "--input", "sub", "--output", "none/y"},
-          {"--output none/y: none: no such"});
+          {"--output none/y: none is no folder"});
   refused(2, {"predict", "--model", "resnet8", "--input", "x", "--output", "y"}, {"--input: x: no such file"});
   tests::write_run(scratch_ / "run", {});
-  refused(2, {"plan", "--from", "run", "--output", "plan.png"}, {"--output: got plan.png, wanted a name"});
+  refused(2, {"plan", "--from", "run", "--output", "plan.png"}, {"--output: got plan.png, which is a name for images"});
 }
 
 TEST_F(Refusals, OfReportsInPlaceOfWhatTheyAreMadeOf) {

@@ -199,13 +199,15 @@ int run_bench(const BenchCommand& command, const Invocation& invocation) {
   if (bytes_of("b", command.least) > bytes_of("e", command.most)) {
     throw std::invalid_argument(fmt::format("`b`: got {}, wanted at most `e`, {}", command.least, command.most));
   }
-  refuse_same_file("json", command.json, "secret_file", command.ranks.secret_file);
-  expect_text_output("json", command.json);
   at::set_num_threads(1);
   auto options = connect_options(command.ranks);
   options.announce = !command.quiet;
   const auto shape = comm::Layout::even(command.nodes, command.ranks_per_node);
   const auto environment = comm::read_environment();
+  if (!environment || environment->rank == 0) {  // who writes it
+    refuse_same_file("json", command.json, "secret_file", command.ranks.secret_file);
+    expect_text_output("json", command.json);
+  }
   if (!environment) refuse_idle_rate(command, command.nodes);
   if (!environment) launch::expect_room_for(shape);
   if ((environment ? environment->world_size : shape.world_size()) == 1) {

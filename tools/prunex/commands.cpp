@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
-#include <set>
 #include <stdexcept>
 #include <system_error>
 
@@ -59,6 +58,16 @@ void take_options(const CLI::App& command, text::OptionList& list) {
     }
     for (const auto& word : words) option.set(word);
   }
+}
+
+/// Without the dot.
+std::string ending_of(const std::string& path) {
+  const std::string extension = std::filesystem::path(path).extension().string();
+  return extension.empty() ? "" : extension.substr(1);
+}
+
+[[noreturn]] void refuse_name(const char* option, const std::string& path, const char* what) {
+  throw std::invalid_argument(fmt::format("`{}`: got {}, which is a name for {}: wanted another", option, path, what));
 }
 
 }  // namespace
@@ -161,16 +170,18 @@ void expect_output(const char* option, const std::string& path) {
     throw std::invalid_argument(fmt::format("`{}`: {} is a folder, wanted a file in one", option, path));
   }
   const fs::path folder = fs::path(path).parent_path();
-  if (!folder.empty()) text::expect_there(fmt::format("`{}` {}", option, path), folder.string());
+  if (!folder.empty() && !fs::is_directory(folder, ignored)) {
+    throw std::invalid_argument(fmt::format("`{}` {}: {} is no folder", option, path, folder.string()));
+  }
+  const std::string ending = ending_of(path);
+  if (data::ends_an_image(ending) || ending == "tar" || ending == "bin") refuse_name(option, path, "images");
 }
 
 void expect_text_output(const char* option, const std::string& path) {
   expect_output(option, path);
-  const std::string extension = std::filesystem::path(path).extension().string();
-  const std::set<std::string> others{".bin", ".pt2", ".safetensors", ".tar", ".toml"};
-  if (extension.empty() || (!data::ends_an_image(extension.substr(1)) && !others.contains(extension))) return;
-  throw std::invalid_argument(fmt::format("`{}`: got {}, wanted a name that does not end as those of what is read, {}",
-                                          option, path, extension));
+  const std::string ending = ending_of(path);
+  if (ending == "pt2" || ending == "safetensors") refuse_name(option, path, "tensors");
+  if (ending == "toml") refuse_name(option, path, "a configuration");
 }
 
 }  // namespace prunex::tools

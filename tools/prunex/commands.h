@@ -74,11 +74,10 @@ std::string line_of(const std::string& name, const std::vector<std::string>& wor
 void refuse_same_file(const char* option, const std::string& path, const char* other, const std::string& other_path);
 
 /// Throws std::invalid_argument, before the work, if a file of that name cannot be made: it is a folder, or its own
-/// folder is missing. Empty: not given.
+/// folder is missing; or if it would be named as images and shards are, and might replace one. Empty: not given.
 void expect_output(const char* option, const std::string& path);
 
-/// The same for a text, which must not be named as images, shards, tensors and programs are: it may be one of those
-/// that are read.
+/// The same for a text, which is not named as tensors, programs and configurations are, either.
 void expect_text_output(const char* option, const std::string& path);
 
 /// Every command has it, so that scripts may say it to all.

@@ -54,21 +54,21 @@ bool has_folders(const fs::path& folder, const std::set<fs::path>& except = {}) 
                      });
 }
 
-/// Whether images lie in the folder itself.
-bool has_images(const fs::path& folder) {
+/// Images beside the folders of classes, which training does not see.
+int64_t count_loose(const fs::path& folder) {
   std::error_code ignored;
-  const auto is_image = [](const fs::directory_entry& entry) {
+  const auto is_image = [&](const fs::directory_entry& entry) {
     const std::string ending = entry.path().extension().string();
-    return !ending.empty() && data::ends_an_image(ending.substr(1)) && !entry.is_directory();
+    return !ending.empty() && data::ends_an_image(ending.substr(1)) && !entry.is_directory(ignored);
   };
-  return std::any_of(fs::directory_iterator(folder, ignored), fs::directory_iterator(), is_image);
+  return std::count_if(fs::directory_iterator(folder, ignored), fs::directory_iterator(), is_image);
 }
 
-/// A folder with images of its own, or without folders, is one that prunex predict reads, without labels.
+/// A folder without folders in it is one of images that prunex predict reads, without labels.
 data::Listing listing_of(const std::string& images) {
   if (images.ends_with(".tar")) return data::list_shards(images, "IMAGES");
   std::error_code ignored;
-  if (fs::is_directory(images, ignored) && (!has_folders(images) || has_images(images))) {
+  if (fs::is_directory(images, ignored) && !has_folders(images)) {
     return {.classes = {}, .labels = {}, .images = data::list_images(images, "IMAGES")};
   }
   return data::list_folder(images, {}, "IMAGES");
@@ -119,6 +119,11 @@ class CheckProgress {
 /// Every image is decoded whole, and must be of a size that tests can scale. Returns how many are broken.
 int64_t check(const std::string& folder, const DataCommand& command) {
   const data::Listing listing = listing_of(folder);
+  const int64_t loose = listing.classes.empty() ? 0 : count_loose(folder);
+  if (loose > 0 && !command.quiet) {
+    say(fmt::format("prunex: warning: {}: not looked at, as in training: {} images beside the folders of classes\n",
+                    text::one_line(folder, text::kLongestPath), loose));
+  }
   const data::EncodedImages& images = *listing.images;
   std::mutex mutex;
   int64_t broken = 0;

@@ -109,8 +109,8 @@ int run_eval(const EvalCommand& command) {
   const auto model = train::on_device(program::read_pt2(command.model, command.max_model_size << 20), device);
   const auto test = test_images(command, model.program.graph());
   const auto answers = train::answers(model.program, model.weights, test);
-  if (!std::isfinite(answers.loss)) {
-    throw std::runtime_error(fmt::format("{}: the loss on the test images is not finite", command.model));
+  if (std::isnan(answers.loss)) {
+    throw std::runtime_error(fmt::format("{}: the loss on the test images is not a number", command.model));
   }
   const int64_t batch_size = std::min(model.program.graph().batch_of(command.batch_size), test.size());
   const double milliseconds = train::milliseconds_per_batch(model.program, model.weights, test, batch_size);

@@ -198,10 +198,16 @@ void warn_of_other_names(const PredictCommand& command, const std::vector<std::s
                   command.output, std::count_if(first, names.end(), is_other), names.size(), json_of(*first)));
 }
 
-void warn_of_no_numbers(const PredictCommand& command, const std::vector<at::Tensor>& outputs) {
-  const auto has_others = [](const at::Tensor& output) { return output.isnan().any().item<bool>(); };
-  if (command.quiet || std::none_of(outputs.begin(), outputs.end(), has_others)) return;
-  say(fmt::format("prunex: warning: {}: outputs that are not numbers\n", command.output));
+/// Of outputs that mean nothing.
+void warn_of(const std::vector<at::Tensor>& outputs, const PredictCommand& command) {
+  if (command.quiet) return;
+  if (command.weights.empty() && !command.model.model.ends_with(".pt2")) {
+    say(text::with_flags("prunex: warning: the weights are random: `weights` names trained ones\n"));
+  }
+  const auto has_nan = [](const at::Tensor& output) { return output.isnan().any().item<bool>(); };
+  if (std::any_of(outputs.begin(), outputs.end(), has_nan)) {
+    say(fmt::format("prunex: warning: {}: outputs that are not numbers\n", command.output));
+  }
 }
 
 /// A line per image: its name, the class of the largest logit, or its number, and the share that softmax gives it.
@@ -258,9 +264,6 @@ int run_predict(const PredictCommand& command) {
   const auto device = chosen_device(command.device);
   text::expect_there("`input`", command.input);
   auto model = load_model(command.model);
-  if (command.weights.empty() && !command.model.model.ends_with(".pt2") && !command.quiet) {
-    say(text::with_flags("prunex: warning: the weights are random: `weights` names trained ones\n"));
-  }
   if (!command.weights.empty()) train::load_weights(model.weights, command.weights, model.program.graph().aliases);
   if (const size_t count = model.program.graph().inputs.size(); count != 1) {
     throw std::invalid_argument(fmt::format("{}: takes {} inputs, wanted one", command.model.model, count));
@@ -268,8 +271,8 @@ int run_predict(const PredictCommand& command) {
   model = train::on_device(std::move(model), device);
   if (names_images(command.input)) {
     const auto [names, outputs, is_whole] = predict_images(command, model);
+    warn_of(outputs, command);
     warn_of_other_names(command, names);
-    warn_of_no_numbers(command, outputs);
     const auto classes = normalization_of(command).description.classes;
     std::map<std::string, std::string> metadata{{"files", json_of(names)}};
     if (!classes.empty()) metadata["classes"] = json_of(classes);
@@ -280,7 +283,7 @@ int run_predict(const PredictCommand& command) {
     return is_whole ? 0 : 1;
   }
   const auto outputs = outputs_of(model, read_input(command, model.program.graph()));
-  warn_of_no_numbers(command, outputs);
+  warn_of(outputs, command);
   io::write_safetensors(command.output, named(outputs));
   return 0;
 }

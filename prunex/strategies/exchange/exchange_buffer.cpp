@@ -25,6 +25,18 @@ TensorDict exchanged_tensors(const Weights& weights, Payload payload) {
 
 }  // namespace
 
+bool is_averaged(const at::Tensor& buffer, const TensorDict& params) {
+  return !params.is_empty() && buffer.scalar_type() == params.front().value().scalar_type();
+}
+
+int64_t averaged_numbers(const Weights& weights) {
+  int64_t numbers = 0;
+  for (const auto& buffer : weights.buffers) {
+    if (is_averaged(buffer.value(), weights.params)) numbers += buffer.value().numel();
+  }
+  return numbers;
+}
+
 ExchangeBuffer::ExchangeBuffer(const Weights& weights, const ExchangeOptions& options, RailExchange& ranks)
     : ranks_(ranks),
       codec_(options.payload),

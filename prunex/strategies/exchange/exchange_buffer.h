@@ -37,9 +37,9 @@ class PhaseClock {
 
 /// Whether an exchange in fp32 averages the buffer beside the parameters, as the statistics of batch norm: those of
 /// another type stay each rank's own.
-inline bool is_averaged(const at::Tensor& buffer, const TensorDict& params) {
-  return !params.is_empty() && buffer.scalar_type() == params.front().value().scalar_type();
-}
+bool is_averaged(const at::Tensor& buffer, const TensorDict& params);
+/// The numbers in all of those.
+int64_t averaged_numbers(const Weights& weights);
 
 /// Sums, then candidates, then means of a model's parameters and, unless messages are rounded, the buffers
 /// that are averaged. A local rank has the rows of its shard to itself until means are taken. Where everything is alive
