@@ -1,7 +1,6 @@
 #include "prunex/channels/operations.h"
 
 namespace prunex::channels {
-namespace {
 
 void elementwise_rule(Axes& axes, const Node& node) {
   const ValueId output = node.outputs[0];
@@ -10,6 +9,8 @@ void elementwise_rule(Axes& axes, const Node& node) {
     axes.set(output, axis, broadcast(axes, values, output, axis));
   }
 }
+
+namespace {
 
 /// Another tensor says what type the first becomes.
 void type_rule(Axes& axes, const Node& node) {

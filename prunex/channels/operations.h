@@ -131,6 +131,10 @@ void expect_zeros(Axes& axes, const Labels& labels, ValueId a, ValueId b);
 /// The axis is summed over: statistics, unless removed units add nothing.
 void sum_over(Axes& axes, ValueId value, int64_t axis);
 
+// operations.cpp
+/// The axes of the output are those of the inputs, which are broadcast.
+void elementwise_rule(Axes& axes, const Node& node);
+
 // views.cpp
 /// view, reshape, flatten, unflatten, squeeze, unsqueeze: factors the axes of input and output against each other.
 /// An axis with units may be merged with fixed ones (each unit then owns several positions) and taken apart again.

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "prunex/data/dataset.h"
 #include "prunex/data/decode.h"
 #include "prunex/data/tar.h"
 #include "prunex/io/files.h"
