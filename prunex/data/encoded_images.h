@@ -42,6 +42,8 @@ std::unique_ptr<EncodedImages> list_images(const std::string& path, const std::s
 
 /// Whether decode_image() reads files that end so: "jpg", "jpeg", "png", "webp", in letters of any size.
 bool ends_an_image(std::string ending);
+/// Whether the file is named as those are.
+bool names_an_image(const std::string& path);
 
 /// At most 1 GiB of a file from `begin` on, `size` of them or, if that is negative, all. Throws BrokenImage.
 std::string read_bytes(const std::string& path, int64_t begin, int64_t size);

@@ -67,10 +67,14 @@ bool is_one_of(std::string ending, std::initializer_list<const char*> endings) {
   return std::find(endings.begin(), endings.end(), ending) != endings.end();
 }
 
+/// Without the dot.
+std::string ending_of(const fs::path& file) {
+  return file.has_extension() ? file.extension().string().substr(1) : "";
+}
+
 FileKind kind_of(const fs::path& file) {
-  const std::string ending = file.has_extension() ? file.extension().string().substr(1) : "";
-  if (ends_an_image(ending)) return FileKind::kImage;
-  return is_one_of(ending, {"ppm", "bmp", "pgm", "tif", "tiff"}) ? FileKind::kUnread : FileKind::kOther;
+  if (names_an_image(file.string())) return FileKind::kImage;
+  return is_one_of(ending_of(file), {"ppm", "bmp", "pgm", "tif", "tiff"}) ? FileKind::kUnread : FileKind::kOther;
 }
 
 std::vector<std::string> class_folders(const std::string& folder, const std::string& option) {
@@ -166,6 +170,10 @@ std::unique_ptr<EncodedImages> list_images(const std::string& path, const std::s
 
 bool ends_an_image(std::string ending) {
   return is_one_of(std::move(ending), {"jpg", "jpeg", "png", "webp"});
+}
+
+bool names_an_image(const std::string& path) {
+  return ends_an_image(ending_of(path));
 }
 
 Listing list_folder(const std::string& folder, const std::vector<std::string>& classes, const std::string& option) try {

@@ -103,9 +103,7 @@ void expect_floats(const Weights& weights, const std::string& source) {
 /// Leaves of autograd; all state is made after their likeness.
 void make_trainable(Weights& weights) {
   for (auto& item : weights.params) {
-    at::Tensor theta = in_fast_layout(item.value());
-    if (theta.is_same(item.value())) theta = theta.clone();
-    item.value() = theta.set_requires_grad(true);
+    item.value() = in_fast_layout(item.value()).set_requires_grad(true);
   }
 }
 

@@ -60,12 +60,6 @@ void take_options(const CLI::App& command, text::OptionList& list) {
   }
 }
 
-/// Without the dot.
-std::string ending_of(const std::string& path) {
-  const std::string extension = std::filesystem::path(path).extension().string();
-  return extension.empty() ? "" : extension.substr(1);
-}
-
 [[noreturn]] void refuse_name(const char* option, const std::string& path, const char* what) {
   throw std::invalid_argument(fmt::format("`{}`: got {}, which is a name for {}: wanted another", option, path, what));
 }
@@ -173,15 +167,15 @@ void expect_output(const char* option, const std::string& path) {
   if (!folder.empty() && !fs::is_directory(folder, ignored)) {
     throw std::invalid_argument(fmt::format("`{}` {}: {} is no folder", option, path, folder.string()));
   }
-  const std::string ending = ending_of(path);
-  if (data::ends_an_image(ending) || ending == "tar" || ending == "bin") refuse_name(option, path, "images");
+  const fs::path extension = fs::path(path).extension();
+  if (data::names_an_image(path) || extension == ".tar" || extension == ".bin") refuse_name(option, path, "images");
 }
 
 void expect_text_output(const char* option, const std::string& path) {
   expect_output(option, path);
-  const std::string ending = ending_of(path);
-  if (ending == "pt2" || ending == "safetensors") refuse_name(option, path, "tensors");
-  if (ending == "toml") refuse_name(option, path, "a configuration");
+  const std::filesystem::path extension = std::filesystem::path(path).extension();
+  if (extension == ".pt2" || extension == ".safetensors") refuse_name(option, path, "tensors");
+  if (extension == ".toml") refuse_name(option, path, "a configuration");
 }
 
 }  // namespace prunex::tools

@@ -116,4 +116,7 @@ void describe_model_limit(text::OptionList& list, int64_t& mebibytes, std::vecto
 /// Reads the file or builds the network; std::invalid_argument names the option.
 program::Model load_model(const ModelChoice& choice, program::Batch batch = program::Batch::kDynamic);
 
+/// Whether nobody trained them: of a built-in network, unless the file `weights` has some.
+bool has_random_weights(const ModelChoice& choice, const std::string& weights);
+
 }  // namespace prunex::tools

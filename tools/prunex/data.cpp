@@ -58,8 +58,7 @@ bool has_folders(const fs::path& folder, const std::set<fs::path>& except = {}) 
 int64_t count_loose(const fs::path& folder) {
   std::error_code ignored;
   const auto is_image = [&](const fs::directory_entry& entry) {
-    const std::string ending = entry.path().extension().string();
-    return !ending.empty() && data::ends_an_image(ending.substr(1)) && !entry.is_directory(ignored);
+    return data::names_an_image(entry.path().string()) && !entry.is_directory(ignored);
   };
   return std::count_if(fs::directory_iterator(folder, ignored), fs::directory_iterator(), is_image);
 }

@@ -61,6 +61,10 @@ void describe_model_limit(text::OptionList& list, int64_t& mebibytes, std::vecto
            "MiB that the records of a FILE.pt2 may have together; 0: eight times the file", std::move(conditions));
 }
 
+bool has_random_weights(const ModelChoice& choice, const std::string& weights) {
+  return weights.empty() && !choice.model.ends_with(".pt2");
+}
+
 program::Model load_model(const ModelChoice& choice, program::Batch batch) {
   if (choice.model.ends_with(".pt2")) {
     text::expect_there("`model`", choice.model);

@@ -48,16 +48,17 @@ report::Findings find_runs(const PlanCommand& command) {
 
 int run_plan(const PlanCommand& command) {
   refuse_same_file("json", command.json, "output", command.output);
-  for (const auto& [option, path] : {std::pair{"json", command.json}, {"output", command.output}}) {
+  const auto outputs = {std::pair("json", command.json), std::pair("output", command.output)};
+  for (const auto& [option, path] : outputs) {
     refuse_same_file(option, path, "network", command.options.network);
     refuse_same_file(option, path, "gpu_kit", command.options.gpu_kit);
     refuse_same_file(option, path, "cluster", command.cluster_file);
   }
   const auto findings = find_runs(command);
-  report::refuse_record("`output`", command.output, findings);
-  report::refuse_record("`json`", command.json, findings);
-  expect_text_output("json", command.json);
-  expect_text_output("output", command.output);
+  for (const auto& [option, path] : outputs) {
+    report::refuse_record(fmt::format("`{}`", option), path, findings);
+    expect_text_output(option, path);
+  }
   for (const auto& run : findings.runs) {
     for (const auto& problem : run.problems) {
       if (!command.quiet) say(fmt::format("prunex: plan: {}\n", report::cleaned(problem)));

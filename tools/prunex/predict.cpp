@@ -70,9 +70,7 @@ at::Tensor normalised(const at::Tensor& pixels, const PredictCommand& command, c
 
 /// Images whose files are read, instead of a tensor.
 bool names_images(const std::string& input) {
-  const std::filesystem::path path = input;
-  return std::filesystem::is_directory(path) ||
-         (path.has_extension() && data::ends_an_image(path.extension().string().substr(1)));
+  return std::filesystem::is_directory(input) || data::names_an_image(input);
 }
 
 constexpr int64_t kBatch = 64;
@@ -201,7 +199,7 @@ void warn_of_other_names(const PredictCommand& command, const std::vector<std::s
 /// Of outputs that mean nothing.
 void warn_of(const std::vector<at::Tensor>& outputs, const PredictCommand& command) {
   if (command.quiet) return;
-  if (command.weights.empty() && !command.model.model.ends_with(".pt2")) {
+  if (has_random_weights(command.model, command.weights)) {
     say(text::with_flags("prunex: warning: the weights are random: `weights` names trained ones\n"));
   }
   const auto has_nan = [](const at::Tensor& output) { return output.isnan().any().item<bool>(); };

@@ -223,7 +223,7 @@ int run_prune(const PruneCommand& command) {
     fmt::print("{:<12} {:.3g} ms -> {:.3g} ms, a batch of {}\n", "latency", latency->milliseconds_before,
                latency->milliseconds_after, latency->images);
   }
-  if (command.weights.empty() && !command.model.model.ends_with(".pt2")) {
+  if (has_random_weights(command.model, command.weights)) {
     fmt::print("{:<12} random: --weights names trained ones\n", "weights");
   }
   constexpr double kChance = 1.02;

@@ -136,9 +136,10 @@ text::OptionList describe(PruneCommand& command) {
   describe_input(list, command.model);
   list.add("seed", number(command.model.seed), "of built-in weights, random importance and the images that are drawn",
            {{"", [&command] {
-               const bool own_weights = command.weights.empty() && !command.model.model.ends_with(".pt2");
-               const bool random = prune::importance_named(command.importance).criterion == prune::Criterion::kRandom;
-               return own_weights || random || !command.data.dataset.empty() ? "" : "nothing is drawn";
+               const bool weights = has_random_weights(command.model, command.weights);
+               const bool importance =
+                   prune::importance_named(command.importance).criterion == prune::Criterion::kRandom;
+               return weights || importance || !command.data.dataset.empty() ? "" : "nothing is drawn";
              }}});
   list.add("estimate-statistics", flag(command.estimate_statistics),
            "write the model with batch-norm statistics estimated anew from training images");

@@ -24,12 +24,11 @@ int run_report(const ReportCommand& command) {
   refuse_same_file("csv", command.csv, "output", command.output);
   refuse_same_file("csv", command.csv, "json", command.json);
   const auto findings = report::find_runs(command.directories);
-  report::refuse_record("`output`", command.output, findings);
-  report::refuse_record("`json`", command.json, findings);
-  report::refuse_record("`csv`", command.csv, findings);
-  expect_text_output("json", command.json);
-  expect_text_output("csv", command.csv);
-  expect_text_output("output", command.output);
+  for (const auto& [option, path] :
+       {std::pair("output", command.output), std::pair("json", command.json), std::pair("csv", command.csv)}) {
+    report::refuse_record(fmt::format("`{}`", option), path, findings);
+    expect_text_output(option, path);
+  }
   const auto report = report::make_report(findings, origin_of(command.line, command.output));
   for (const auto& problem : report.problems) {
     if (!command.quiet) say(fmt::format("prunex: report: {}\n", problem));

@@ -41,9 +41,9 @@ bool is_averaged(const at::Tensor& buffer, const TensorDict& params);
 /// The numbers in all of those.
 int64_t averaged_numbers(const Weights& weights);
 
-/// Sums, then candidates, then means of a model's parameters and, unless messages are rounded, the buffers
-/// that are averaged. A local rank has the rows of its shard to itself until means are taken. Where everything is alive
-/// nothing is packed: the tensors lie in the buffer as they are sent.
+/// Sums, then candidates, then means of a model's parameters and, unless messages are rounded, the buffers that are
+/// averaged. A local rank has the rows of its shard to itself until means are taken. Where everything is alive nothing
+/// is packed: the tensors lie in the buffer as they are sent.
 class ExchangeBuffer {
  public:
   /// Tensors like those of `weights`, not filled. Borrows `ranks`.
