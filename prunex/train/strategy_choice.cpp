@@ -214,6 +214,15 @@ std::string no_nodes(const TrainOptions& options) {
   return facts_of(options.strategy).one_node ? options.strategy + " takes all ranks for one node" : "";
 }
 
+bool may_have_nodes(const TrainOptions& options) {
+  return options.nodes > 1 || options.elastic || !options.join.empty();
+}
+
+std::string no_other_nodes(const TrainOptions& options) {
+  const std::string of_strategy = no_nodes(options);
+  return of_strategy.empty() && !may_have_nodes(options) ? "there is one node" : of_strategy;
+}
+
 std::string no_ranks_in_node(const TrainOptions& options) {
   const auto& sizes = options.ranks_per_node;
   const bool some = std::any_of(sizes.begin(), sizes.end(), [](int p) { return p > 1; });

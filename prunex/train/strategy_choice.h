@@ -42,6 +42,10 @@ const StrategyFacts& facts_of(const std::string& strategy);
 
 /// Why its strategy knows no nodes; empty if it does.
 std::string no_nodes(const TrainOptions& options);
+/// Whether there are several nodes, or may be some day.
+bool may_have_nodes(const TrainOptions& options);
+/// Why nothing crosses nodes; empty if something does, or may some day.
+std::string no_other_nodes(const TrainOptions& options);
 /// Why no rank has another one in its node; empty if one has.
 std::string no_ranks_in_node(const TrainOptions& options);
 /// Whether it has duals and a pull towards z that is not 0.

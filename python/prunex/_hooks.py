@@ -167,7 +167,7 @@ def comm_hook(payload: str | None = None, *, density: float | None = None, dgc: 
     if _arguments.number("momentum", momentum) >= 1:
         raise ValueError(f"`momentum`: got {momentum}, wanted 0 or more, below 1")
     if density is not None:
-        library.check_density(_arguments.number("density", density))
+        library.check_density(_arguments.number("density", density), warmup_steps)
     elif dgc:
         raise ValueError("`dgc`: goes with `density`")
     elif payload is not None:

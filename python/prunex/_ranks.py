@@ -1,6 +1,8 @@
 """Which ranks there are, and on which nodes."""
 
+import ctypes
 import datetime
+import hashlib
 import itertools
 import os
 import socket
@@ -130,15 +132,31 @@ class _Groups:
         return name
 
 
-def broadcast(tensors: Iterable[Tensor], process_group: dist.ProcessGroup | None) -> None:
-    """What the first rank has, of any type and layout: as bytes, which every backend sends. Collective."""
-    if not dist.is_initialized():
+def _plain(tensor: Tensor) -> Tensor:
+    own = tensor.detach()
+    return torch.view_as_real(own) if own.is_complex() else own
+
+
+def _as_bytes(plain: Tensor) -> Tensor:
+    """A copy, which every backend sends."""
+    return plain.clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
+
+
+def _digest(tensors: Iterable[Tensor]) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for tensor in tensors:
+        data = _as_bytes(_plain(tensor)).cpu()
+        digest.update(ctypes.string_at(data.data_ptr(), data.numel()))
+    return digest.digest()
+
+
+def make_equal(tensors: Sequence[Tensor], process_group: dist.ProcessGroup | None) -> None:
+    """Where ranks differ in these, of any type and layout, they get what the first one has. Collective."""
+    if not dist.is_initialized() or len(set(gathered(_digest(tensors), process_group))) == 1:
         return
     group = _all_of(process_group)
-    for tensor in tensors:
-        own = tensor.detach()
-        plain = torch.view_as_real(own) if own.is_complex() else own
-        data = plain.clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
+    for plain in map(_plain, tensors):
+        data = _as_bytes(plain)
         dist.broadcast(data, dist.get_global_rank(group, 0), group)
         plain.copy_(data.view(plain.dtype).view(plain.shape))
 

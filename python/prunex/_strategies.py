@@ -112,7 +112,7 @@ class _Strategy(Resumable):
         self._strategy = self._make()
         self._expect_channels()
         self._overlap = int(self._options.get("overlap", 0))
-        _ranks.broadcast((p for p in self.model.parameters() if not p.requires_grad), process_group)
+        self._share_frozen()
         self._on_gpu = any(p.is_cuda for p in self.model.parameters())
         for doubt in self._doubts():
             warnings.warn(doubt, stacklevel=2)
@@ -212,9 +212,15 @@ class _Strategy(Resumable):
         if self._make is None and changed:
             raise ValueError("`model`: its weights were changed after the end of the training, which a strategy would "
                              f"take for a step of its own; wanted a new {type(self).__name__}")
-        if self._make is not None and changed:
-            self._strategy = self._make()
+        if self._make is not None:
+            self._share_frozen()
+            if changed:
+                self._strategy = self._make()
         self._make = None
+
+    def _share_frozen(self) -> None:
+        """No exchange has them: the ranks begin with those of the first one."""
+        _ranks.make_equal([p for p in self.model.parameters() if not p.requires_grad], self._process_group)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:

@@ -1,12 +1,14 @@
 // The gradients of DistributedDataParallel's buckets, compressed between nodes.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
+#include <stdexcept>
 
 #include "prunex/prune/words.h"
 #include "prunex/strategies/dictionaries.h"
@@ -240,7 +242,12 @@ void bind_gradient_exchanges(nb::module_& module) {
       },
       nb::sig("def average_exactly(gradients: torch.Tensor, ranks: Ranks) -> None"));
   module.def("check_payload", [](const std::string& payload) { rounded_payload(payload); });
-  module.def("check_density", [](double density) { top_k_options(density, false, 0, 0); });
+  module.def("check_density", [](double density, int64_t warmup_steps) {
+    top_k_options(density, false, 0, 0);
+    if (warmup_steps == 0 || density < strategies::kFirstDensity) return;
+    throw std::invalid_argument(fmt::format("`warmup_steps`: the density falls from {}, and `density` is {}",
+                                            strategies::kFirstDensity, density));
+  });
 }
 
 }  // namespace prunex::python

@@ -98,9 +98,12 @@ class LoopStrategy {
     options_.strategy = name;
     options_.local_steps = local_steps;
     options_.momentum = momentum;
+    // what has no effect on these ranks may have on others, on which the same loop runs tomorrow
+    options_.nodes = 2;
+    options_.ranks_per_node = {2};
+    set_options(options_, settings);
     options_.nodes = layout.nodes();
     options_.ranks_per_node = layout.node_sizes;
-    set_options(options_, settings);
     train::validate(options_);
     refuse_images(options_.mask_importance);
     train::RunPlan plan{.length = train::length_of_steps(options_, total_steps > 0 ? total_steps : kEndless),
@@ -113,8 +116,8 @@ class LoopStrategy {
       groups_ = train::groups_to_prune(*analysis_, options_);
       expect_known(groups_);
       plan.masked = train::masked_units(options_, groups_, model, *analysis_, {}, {});
-      doubts_ = train::check_plan(options_, plan.length, groups_);
     }
+    doubts_ = train::check_plan(options_, plan.length, groups_);
     ranks_->run([&] { strategy_ = train::make_strategy(options_, plan, replica_, ranks_->hierarchy()); });
   }
 
@@ -140,6 +143,7 @@ class LoopStrategy {
   std::optional<strategies::Exchange> after_update(int64_t step) {
     auto exchange = ranks_->run([&] { return strategy_->after_update(replica_, step); });
     if (!exchange.exchanged) return std::nullopt;
+    if (groups_.empty()) exchange.frozen = false;  // without masks it is as behind the freeze from the first one on
     return exchange;
   }
 

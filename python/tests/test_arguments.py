@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import prunex
-from training import OPTIMIZERS, admm, batch, diloco, small_network
+from training import OPTIMIZERS, admm, batch, diloco, small_network, train_step
 
 
 @pytest.mark.parametrize("options, message", [
@@ -99,6 +99,28 @@ def test_messages_have_the_names_of_the_loop():
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     with pytest.raises(ValueError, match="`overlap`.*`sync_every`"):
         prunex.LocalSGD(net, optimizer, 10, total_steps=100, overlap=12)
+
+
+def test_what_never_begins_in_a_loop_is_refused():
+    net = small_network()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with pytest.raises(ValueError, match="`outer_from`: got 100, wanted at most 4, the last exchange"):
+        prunex.DiLoCo(net, optimizer, 5, total_steps=20, outer_from=100)
+    with pytest.raises(ValueError, match="`overlap`: got 2, but the first exchange of weights, 1, is waited for"):
+        prunex.DiLoCo(net, optimizer, 5, total_steps=10, overlap=2)
+
+
+def test_what_has_no_effect_on_one_rank_is_no_error_in_a_loop():
+    net = small_network()
+    prunex.DiLoCo(net, torch.optim.SGD(net.parameters(), 0.1), payload="int2", exchange="leader")
+
+
+def test_an_exchange_without_masks_has_none_that_are_final():
+    net = small_network()
+    optimizer = OPTIMIZERS["sgd"](net.parameters())
+    with prunex.LocalSGD(net, optimizer, 1) as training:
+        train_step(net, optimizer, 0, 1)
+        assert not training.exchange.frozen and "final" not in repr(training.exchange)
 
 
 def test_what_cannot_be_trained_is_refused():

@@ -24,6 +24,7 @@ def test_on_ranks(passed, ranks, case):
     ({"density": 0.1, "warmup_steps": 5}, "go with `dgc`"),
     ({"density": 0.1, "dgc": True, "momentum": 1}, "`momentum`: got 1, wanted 0 or more, below 1"),
     ({"density": 0.1, "dgc": True, "warmup_steps": -1}, "`warmup_steps`: got -1, wanted 0 or more"),
+    ({"density": 0.5, "dgc": True, "warmup_steps": 5}, "`warmup_steps`: the density falls from 0.25, and `density` is"),
     ({"payload": "int4", "timeout": -3}, "`timeout`: got -3, wanted seconds above 0"),
 ])
 def test_options_without_sense_are_refused(options, message):

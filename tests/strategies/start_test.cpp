@@ -150,10 +150,13 @@ TEST(Start, OfScaffoldLeavesBuffersOfOtherTypesToEachRank) {
 // Loops around ddp. A rank's loss is `scale` (rank + 1) (sum of w and b): gradients average to 1.5 scale on two ranks.
 class DdpLoop : public testing::Test {
  protected:
-  static void on_two_ranks(const std::function<void(comm::Hierarchy&, Replica&, Strategy&)>& loop) {
+  static void on_two_ranks(const std::function<void(comm::Hierarchy&, Replica&, Strategy&)>& loop,
+                           bool several_backwards = false) {
+    const DdpOptions options{.reporting = kReporting,
+                             .buckets = {.first = 4, .others = 4, .several_backwards = several_backwards}};
     comm::run_ranks(2, 1, [&](comm::Hierarchy& ranks) {
       Replica replica = replica_of(1);
-      const auto strategy = make_ddp(replica, ranks, {.reporting = kReporting, .buckets = {.first = 4, .others = 4}});
+      const auto strategy = make_ddp(replica, ranks, options);
       loop(ranks, replica, *strategy);
     });
   }
@@ -176,16 +179,18 @@ class DdpLoop : public testing::Test {
 
   /// `forget`: what the loop does with a parameter's gradient after a step.
   static void expect_sums_of_two_backwards(const std::function<void(const at::Tensor& theta)>& forget) {
-    on_two_ranks([&](comm::Hierarchy& ranks, Replica& replica, Strategy& strategy) {
-      for (int64_t step = 1; step <= 3; ++step) {
-        backward(ranks, replica);
-        backward(ranks, replica, 10);
-        strategy.before_update(replica);
-        expect_gradients(replica, 16.5);
-        strategy.after_update(replica, step);
-        for (const auto& theta : replica.weights.params) forget(theta.value());
-      }
-    });
+    on_two_ranks(
+        [&](comm::Hierarchy& ranks, Replica& replica, Strategy& strategy) {
+          for (int64_t step = 1; step <= 3; ++step) {
+            backward(ranks, replica);
+            backward(ranks, replica, 10);
+            strategy.before_update(replica);
+            expect_gradients(replica, 16.5);
+            strategy.after_update(replica, step);
+            for (const auto& theta : replica.weights.params) forget(theta.value());
+          }
+        },
+        true);
   }
 };
 
@@ -194,12 +199,43 @@ TEST_F(DdpLoop, SeveralBackwardsAddUp) {
 }
 
 TEST_F(DdpLoop, ADiscardedBackwardLeavesNothing) {
-  on_two_ranks([](comm::Hierarchy& ranks, Replica& replica, Strategy& strategy) {
-    backward(ranks, replica, 100);
-    forget_gradients(replica);
+  on_two_ranks(
+      [](comm::Hierarchy& ranks, Replica& replica, Strategy& strategy) {
+        backward(ranks, replica, 100);
+        forget_gradients(replica);
+        backward(ranks, replica);
+        strategy.before_update(replica);
+        expect_gradients(replica, 1.5);
+      },
+      true);
+}
+
+// Whatever each rank's backwards reach: all ranks average w and b once.
+TEST_F(DdpLoop, RanksMayUseOtherParametersInEachBackward) {
+  on_two_ranks(
+      [](comm::Hierarchy& ranks, Replica& replica, Strategy& strategy) {
+        auto& params = replica.weights.params;
+        for (int64_t step = 1; step <= 3; ++step) {
+          for (const double scale : {1, 2}) {
+            (params["w"].sum() * scale).backward();
+            if (ranks.layout.rank == 0) (params["b"].sum() * scale).backward();
+          }
+          strategy.before_update(replica);
+          EXPECT_TRUE(params["w"].grad().equal(at::full_like(params["w"].detach(), 3))) << params["w"].grad();
+          EXPECT_TRUE(params["b"].grad().equal(at::full_like(params["b"].detach(), 1.5))) << params["b"].grad();
+          strategy.after_update(replica, step);
+          forget_gradients(replica);
+        }
+      },
+      true);
+}
+
+TEST_F(DdpLoop, ASecondBackwardThatWasNotAnnouncedIsAnError) {
+  on_two_ranks([](comm::Hierarchy& ranks, Replica& replica, Strategy&) {
     backward(ranks, replica);
-    strategy.before_update(replica);
-    expect_gradients(replica, 1.5);
+    EXPECT_THAT(
+        [&] { backward(ranks, replica); },
+        ThrowsMessage<std::logic_error>(HasSubstr("several backwards per step want `buckets.several_backwards`")));
   });
 }
 

@@ -165,7 +165,8 @@ std::string traffic_of(const train::RunPreview& plan, const train::TrainOptions&
   const auto mb = static_cast<double>(plan.exchange_bytes) / 1e6;
   const std::string payload = strategies::name_of(options.exchange.payload);
   if (plan.gradients) {
-    const std::string more = options.top_k.dgc && options.dgc_warmup_epochs > 0 ? ", more while the density falls" : "";
+    const bool falls = options.top_k.dgc && options.dgc_warmup_epochs > 0;
+    const std::string more = falls ? ", more while the density falls" : "";
     return fmt::format("{} {:.3g} MB per {} steps and node, gradients in {}{}",
                        options.strategy == "powersgd" ? "at most" : "about", mb, options.local_steps, payload, more);
   }

@@ -74,7 +74,7 @@ class Readiness {
 /// parameter on.
 class GradientBuckets {
  public:
-  GradientBuckets(const TensorDict& params, const BucketSizes& sizes);
+  GradientBuckets(const TensorDict& params, const Buckets& sizes);
 
   int count() const { return static_cast<int>(buffers_.size()); }
   at::Tensor& buffer(int bucket) { return buffers_[static_cast<size_t>(bucket)]; }
@@ -97,7 +97,7 @@ class GradientBuckets {
   std::vector<int> members_;
 };
 
-GradientBuckets::GradientBuckets(const TensorDict& params, const BucketSizes& sizes) : places_(params.size()) {
+GradientBuckets::GradientBuckets(const TensorDict& params, const Buckets& sizes) : places_(params.size()) {
   std::vector<int64_t> lengths;
   for (size_t i = params.size(); i-- > 0;) {
     const at::Tensor& theta = params[i].value();
@@ -130,9 +130,9 @@ class Ddp final : public GradientStrategy {
       : GradientStrategy(replica, ranks, options.reporting, options.begin),
         exchange_(ranks, options.exchange.form),
         codec_(options.exchange.payload),
-        bucket_sizes_(options.buckets),
+        bucket_options_(options.buckets),
         params_(replica.weights.params),
-        buckets_(params_, bucket_sizes_),
+        buckets_(params_, bucket_options_),
         in_node_(ranks.node_in_background),
         between_nodes_(ranks.between_in_background) {
     listen();
@@ -160,6 +160,7 @@ class Ddp final : public GradientStrategy {
  private:
   void listen() {
     forget_step();
+    if (bucket_options_.several_backwards) return;
     for (size_t i = 0; i < params_.size(); ++i) {
       torch::autograd::impl::set_post_acc_grad_hooks(
           params_[i].value(), std::make_unique<GradientHook>([this, i](const at::Tensor& theta) { take(i, theta); }));
@@ -173,20 +174,22 @@ class Ddp final : public GradientStrategy {
   void cut_state(const sparsity::Cut&, Replica& replica) override {
     stop_listening();
     params_ = replica.weights.params;
-    buckets_ = GradientBuckets(params_, bucket_sizes_);
+    buckets_ = GradientBuckets(params_, bucket_options_);
     readiness_ = {};
     listen();
   }
 
   void restore_own(const State&) override { note_change(false); }
 
-  /// Buckets leave in one order on all ranks, the last parameters first. A gradient that grows again, in a second
-  /// backward, waits for before_update().
+  /// Buckets leave in one order on all ranks, the last parameters first, and once per step: whether another rank's
+  /// gradients have grown since, none could know.
   void take(size_t parameter, const at::Tensor& theta) {
     at::NoGradGuard no_grad;
     if (copied_[parameter]) {
-      grown_ = true;
-      return;
+      throw std::logic_error(fmt::format(
+          "[strategies] ddp: the gradient of {} has grown after it was taken: several backwards per step want "
+          "`buckets.several_backwards`",
+          params_[parameter].key()));
     }
     at::Tensor place = buckets_.view(static_cast<int64_t>(parameter));
     // what a further backward adds to is not what is on its way
@@ -209,16 +212,12 @@ class Ddp final : public GradientStrategy {
     exchange_.mean_over_ranks(buffer, codec_);
   }
 
-  /// Parameters that this step did not use count as zero. After several backwards their sums leave once more, whole.
+  /// Parameters that this step did not use count as zero.
   void average_gradients(TensorDict& params) override {
-    if (grown_) {
-      background_.wait();
-      note_change(false);  // not measured: its buckets leave twice
-    }
     for (size_t i = params.size(); i-- > 0;) {
       if (!copied_[i]) take(i, params[i].value());
     }
-    if (params.front().value().is_cpu())
+    if (params.front().value().is_cpu() && !bucket_options_.several_backwards)
       readiness_.end_backward();
     else
       readiness_.forget_step();
@@ -231,7 +230,6 @@ class Ddp final : public GradientStrategy {
 
   void forget_step() {
     next_ = 0;
-    grown_ = false;
     copied_.assign(params_.size(), false);
     missing_.resize(static_cast<size_t>(buckets_.count()));
     for (int bucket = 0; bucket < buckets_.count(); ++bucket)
@@ -240,11 +238,10 @@ class Ddp final : public GradientStrategy {
 
   RailExchange exchange_;
   const Codec codec_;
-  const BucketSizes bucket_sizes_;
+  const Buckets bucket_options_;
   TensorDict params_;  // the replica's own
   GradientBuckets buckets_;
   std::vector<bool> copied_;  // of this step's gradients
-  bool grown_ = false;        // some of them since
   std::vector<int> missing_;  // of every bucket
   int next_ = 0;              // bucket to leave
   Readiness readiness_;

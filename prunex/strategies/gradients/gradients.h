@@ -23,15 +23,16 @@ enum class Begin { kBroadcast, kEqual };
 
 // Distributed data parallel (ddp.cpp).
 
-struct BucketSizes {
+struct Buckets {
   int64_t first = 1 << 20;  ///< bytes: small, so that the first exchange starts early
   int64_t others = 25 << 20;
+  bool several_backwards = false;  ///< per step, whose gradients add up: buckets leave in before_update() alone
 };
 
 struct DdpOptions {
   Reporting reporting;
   ExchangeOptions exchange;  ///< kFlat: as ordinary DDP has it; bf16 and fp16 halve the bytes and add up in fp32
-  BucketSizes buckets = {};
+  Buckets buckets = {};
   Begin begin = Begin::kBroadcast;
 };
 
@@ -39,7 +40,8 @@ struct DdpOptions {
 void check(const DdpOptions& options);
 
 /// As torch.nn.parallel.DistributedDataParallel (arXiv 2006.15704): gradients go in buckets, from the last parameter
-/// on; as soon as backward has made all of a bucket, another thread averages it.
+/// on; as soon as backward has made all of a bucket, another thread averages it. A second backward in a step then
+/// throws std::logic_error, unless `buckets.several_backwards`.
 std::unique_ptr<Strategy> make_ddp(Replica& replica, comm::Hierarchy& ranks, const DdpOptions& options);
 
 /// What `between` is, with ranks that average their gradients inside their node in every step, as DDP: a node is then
@@ -47,14 +49,17 @@ std::unique_ptr<Strategy> make_ddp(Replica& replica, comm::Hierarchy& ranks, con
 /// (`overlap`) only where there are several nodes: throws std::invalid_argument.
 std::unique_ptr<Strategy> make_averaging_in_node(std::unique_ptr<Strategy> between, Replica& replica,
                                                  comm::Hierarchy& ranks, const Reporting& reporting,
-                                                 const BucketSizes& buckets = {});
+                                                 const Buckets& buckets = {});
 
 // Every rank sends the largest entries of its gradients alone (top_k.cpp).
+
+/// Of DGC's warm-up, section 3.3.
+constexpr double kFirstDensity = 0.25;
 
 /// Deep gradient compression (arXiv 1712.01887): momentum lives in the strategy, the optimizer must have none.
 struct DgcOptions {
   double momentum = 0.9;
-  int64_t warmup_steps = 0;  ///< the density falls from a quarter to the final one over so many steps, exponentially
+  int64_t warmup_steps = 0;  ///< from kFirstDensity the density falls to a smaller one over so many, exponentially
   double clip = 0;           ///< largest norm of all ranks' gradients together; each rank's is clipped at clip/sqrt(N)
 };
 
@@ -74,7 +79,7 @@ void check(const TopKOptions& options);
 /// entries in the order of ranks.
 std::unique_ptr<Strategy> make_top_k(Replica& replica, comm::Hierarchy& ranks, const TopKOptions& options);
 
-/// Density at a step, from 1: warm-up of DGC, section 3.3.
+/// Density at a step, from 1.
 double density_at(const TopKOptions& options, int64_t step);
 
 // Gradients as products of two thin matrices (powersgd.cpp).

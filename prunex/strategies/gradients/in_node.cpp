@@ -52,7 +52,7 @@ class AveragingInNode final : public Strategy {
 
 std::unique_ptr<Strategy> make_averaging_in_node(std::unique_ptr<Strategy> between, Replica& replica,
                                                  comm::Hierarchy& ranks, const Reporting& reporting,
-                                                 const BucketSizes& buckets) {
+                                                 const Buckets& buckets) {
   const DdpOptions ddp{
       .reporting = reporting, .exchange = {.form = ExchangeForm::kFlat}, .buckets = buckets, .begin = Begin::kEqual};
   return std::make_unique<AveragingInNode>(std::move(between), replica, ranks, ddp);

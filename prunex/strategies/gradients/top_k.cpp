@@ -14,8 +14,6 @@
 namespace prunex::strategies {
 namespace {
 
-constexpr double kFirstDensity = 0.25;
-
 class TopK final : public GradientStrategy {
  public:
   TopK(Replica& replica, comm::Hierarchy& ranks, const TopKOptions& options)

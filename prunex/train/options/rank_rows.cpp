@@ -58,11 +58,6 @@ text::OptionValue port_range(comm::PortRange& field) {
   return {.type = "FIRST-LAST", .read = read, .write = write};
 }
 
-/// Whether there are several nodes, or may be some day.
-bool may_have_nodes(const TrainOptions& o) {
-  return o.nodes > 1 || o.elastic || !o.join.empty();
-}
-
 /// Why local steps have no deadline.
 std::string no_deadline(const TrainOptions& o) {
   const auto& facts = facts_of(o.strategy);
@@ -96,7 +91,8 @@ void describe_ranks(OptionList& list, TrainOptions& o) {
                {{"sharded", ExchangeForm::kSharded}, {"leader", ExchangeForm::kLeader}, {"flat", ExchangeForm::kFlat}}),
            "every local rank sends its shard, or one leader per node everything; flat: one ring of all ranks (ddp)",
            {{"strategies that sum whole tensors",
-             [&o] { return facts_of(o.strategy).sums ? "" : o.strategy + " has one form of exchange"; }}});
+             [&o] { return facts_of(o.strategy).sums ? "" : o.strategy + " has one form of exchange"; }},
+            {"", [&o] { return o.exchange.form == ExchangeForm::kLeader ? no_ranks_in_node(o) : ""; }}});
   list.add("threads", number(o.threads, between(1, kMostThreads)), "threads per rank").basic().resumable();
   describe_links(list, o.ranks);
   for (const char* option : {"interface", "ports", "secret-file", "encrypt"}) {

@@ -67,6 +67,12 @@ std::string no_overlap(const TrainOptions& o) {
   return group_words(o) == "none" ? "without `groups` the duals never end" : "";
 }
 
+/// Of DGC's density.
+std::string no_fall(double density) {
+  const bool falls = density < strategies::kFirstDensity;
+  return falls ? "" : fmt::format("the density falls from {}, and `density` is {}", strategies::kFirstDensity, density);
+}
+
 /// Of gradients that are averaged in the node.
 std::string no_worker_of_ranks(const TrainOptions& o) {
   if (facts_of(o.strategy).gradients) return o.strategy + " averages gradients over all ranks";
@@ -101,7 +107,7 @@ struct Conditions {
   Condition masks() const { return of("masks", no_masks); }
   Condition target() const { return of("`prune_to`", no_target); }
   Condition duals() const { return of("duals", no_duals); }
-  Condition nodes() const { return of("strategies that know nodes", no_nodes); }
+  Condition other_nodes() const { return of("several nodes", no_other_nodes); }
   Condition masks_or_target() const {
     return of("masks or `prune_to`", [](const auto& all) { return either(no_masks(all), no_target(all)); });
   }
@@ -192,7 +198,7 @@ void describe_masks(text::OptionList& list, TrainOptions& o, const Conditions& w
   list.add(
       "mask-rule",
       text::choice(o.masks.rule, {{"joint", strategies::MaskRule::kJoint}, {"union", strategies::MaskRule::kUnion}}),
-      "one mask for all nodes, or each node's own", {with.masks(), with.nodes()});
+      "one mask for all nodes, or each node's own", {with.masks(), with.other_nodes()});
   list.add("mask-importance", text::one_of(o.mask_importance, mask_importance_names()),
            "what ranks units for masks: norm (of all their weights), or as `importance`", {with.masks()});
   list.add("keep-schedule",
@@ -284,7 +290,7 @@ void describe_strategy(text::OptionList& list, TrainOptions& o, const Conditions
            "slow-link: DiLoCo in 2 bits every 40 steps, as measured in docs/results.md; paper: PruneX's published form "
            "and hyper-parameters; other options win");
   list.add("payload", text::choice(o.exchange.payload, strategies::payloads()),
-           "numbers between nodes; weights are rounded with error feedback")
+           "numbers between nodes; weights are rounded with error feedback", {with.other_nodes()})
       .basic();
   list.add("overlap", number(o.overlap, text::at_least(0)),
            "local steps that run while an exchange travels, once masks are final; 0 = wait for it",
@@ -306,7 +312,7 @@ void describe_strategy(text::OptionList& list, TrainOptions& o, const Conditions
            "top_k: forget what is not sent, as weak baselines do", {with.strategy("top_k")});
   list.add("dgc", text::flag(o.top_k.dgc), "top_k: deep gradient compression", {with.strategy("top_k")});
   list.add("dgc-warmup-epochs", number(o.dgc_warmup_epochs, text::at_least(0)), "density falls from 0.25",
-           {with.strategy("top_k"), deep});
+           {with.strategy("top_k"), deep, {"", [&o] { return no_fall(o.top_k.density); }}});
   list.add("dgc-clip", number(dgc.clip, text::at_least(0)), "largest norm of the gradient; 0 = off",
            {with.strategy("top_k"), deep});
   list.add("powersgd-rank", number(o.powersgd.rank, text::at_least(1)), "columns of the factors",
@@ -353,11 +359,11 @@ void describe_consensus(text::OptionList& list, TrainOptions& o, const Condition
   list.add("rho1", number(penalty.rho1, text::above_zero()), "first value where `penalty` is not kappa",
            {with.duals(), first_values});
   list.add("rho2", number(penalty.rho2, text::at_least(0)), "first value where `penalty` is not kappa",
-           {with.duals(), with.nodes(), first_values});
+           {with.duals(), with.other_nodes(), first_values});
   list.add("rho1-max", number(penalty.rho1_max, text::at_least(0)), "cap; 0 = by learning rate with kappa, else none",
            {with.duals()});
   list.add("rho2-max", number(penalty.rho2_max, text::at_least(0)), "cap; 0 = by learning rate with kappa, else none",
-           {with.duals(), with.nodes()});
+           {with.duals(), with.other_nodes()});
   list.add(
       "start-from",
       text::choice(consensus.start_from, {{"z", strategies::StartFrom::kZ}, {"theta", strategies::StartFrom::kTheta}}),

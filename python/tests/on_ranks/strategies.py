@@ -211,9 +211,12 @@ def frozen_parameters_are_those_of_the_first_rank():
               torch.randn(3, dtype=torch.complex64), torch.empty(0), torch.tensor([rank == 0, True])]
     for i, values in enumerate(frozen):
         net.register_parameter(f"frozen{i}", nn.Parameter(values.to(DEVICE), requires_grad=False))
-    prunex.LocalSGD(net, torch.optim.SGD(net[1].parameters(), 0.1))
+    training = prunex.LocalSGD(net, torch.optim.SGD(net[1].parameters(), 0.1))
     expect_equal_on_all_ranks([p if p.is_complex() else p.float() for p in net.parameters()])
     assert net.frozen0.eq(0).all() and memory[:, 1::2].eq(rank).all()
+    net[0].weight.data.fill_(5 + rank)  # as one rank may load what others do not
+    with training:
+        assert net[0].weight.eq(5).all()
 
 
 def whole_numbers_are_those_of_the_first_rank():
