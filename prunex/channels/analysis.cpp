@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 #include <stdexcept>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -107,8 +109,8 @@ class Collector {
   int32_t group_of(Unit root, const Origin& origin, size_t position) {
     const int32_t reason = axes_.units().reason(root);
     const int32_t blur = axes_.units().blur(root);
-    const uint64_t key = signatures_[root] ^ mix(~static_cast<uint64_t>(reason + 1)) ^ mix(static_cast<uint64_t>(blur));
-    const auto [found, added] = by_key_.emplace(key, static_cast<int32_t>(groups_.size()));
+    const auto [found, added] =
+        by_key_.emplace(std::tuple(signatures_[root], reason, blur), static_cast<int32_t>(groups_.size()));
     if (added) {
       std::string name = position == 0 ? origin.name : fmt::format("{}[{}]", origin.name, position);
       for (int copy = 2; !names_.insert(name).second; ++copy) name = fmt::format("{}#{}", origin.name, copy);
@@ -191,9 +193,9 @@ class Collector {
 
   const Axes& axes_;
   std::vector<Member> members_;
-  std::vector<Place> places_;         // of the root of each set
-  std::vector<uint64_t> signatures_;  // of the root of each set
-  std::unordered_map<uint64_t, int32_t> by_key_;
+  std::vector<Place> places_;                                         // of the root of each set
+  std::vector<uint64_t> signatures_;                                  // of the root of each set
+  std::map<std::tuple<uint64_t, int32_t, int32_t>, int32_t> by_key_;  // signature, reason, blur
   std::set<std::string> names_;
   std::vector<DependencyGroup> groups_;
   std::vector<int> layers_;         // per group: those that make its channels

@@ -89,12 +89,15 @@ void reduction_rule(Axes& axes, const Node& node) {
 
 /// Positions of the axis depend on those before them, or change places; the other axes pass.
 void order_rule(Axes& axes, const Node& node) {
-  const ValueId input = node.tensor("self");
-  const int64_t ordered = from_front(node.integer("dim", -1), axes.rank(input));
-  for (int64_t axis = 0; axis < axes.rank(input); ++axis) {
-    if (axis == ordered) axes.freeze(input, axis, "orders positions of this axis");
+  const std::vector<ValueId> inputs = tensor_inputs(axes.graph(), node);  // of diff also what it puts before and behind
+  const int64_t rank = axes.rank(inputs.at(0)), ordered = from_front(node.integer("dim", -1), rank);
+  for (const ValueId input : inputs) axes.freeze(input, ordered, "orders positions of this axis");
+  for (int64_t axis = 0; axis < rank; ++axis) {
+    if (axis == ordered) continue;
+    Labels labels = axes.labels(inputs[0], axis);
+    for (size_t i = 1; i < inputs.size(); ++i) labels = axes.tie(labels, inputs[i], axis);
     for (ValueId output : node.outputs) {
-      if (axis != ordered && output != kNoValue) axes.set(output, axis, axes.labels(input, axis));
+      if (output != kNoValue) axes.set(output, axis, labels);
     }
   }
 }
@@ -260,7 +263,7 @@ const Operation kOperations[] = {
     {.names = "max max.dim min min.dim median median.dim argmax argmin any any.dim all all.dim logsumexp",
      .rule = reduction_rule},
     {.names = "softmax.int log_softmax.int", .rule = softmax_rule},
-    {.names = "cumsum cumprod logcumsumexp topk sort argsort", .rule = order_rule},
+    {.names = "cumsum cumprod logcumsumexp topk sort argsort diff", .rule = order_rule},
     // other axes of the same elements
     {.names = "view reshape", .rule = reshape_rule, .rewrite = rewrite_sizes, .zero = Zero::kFirst, .views = true},
     {.names = "unflatten.int", .rule = reshape_rule, .rewrite = rewrite_unflatten, .zero = Zero::kFirst, .views = true},

@@ -230,7 +230,7 @@ const Operation kOperations[] = {
          "mean mean.dim sum sum.dim_IntList prod prod.dim_int amax amin max max.dim min min.dim median median.dim "
          "argmax argmin any any.dim all all.dim std std.dim std.correction var var.dim var.correction var_mean.dim "
          "var_mean.correction std_mean.dim std_mean.correction logsumexp linalg_vector_norm norm.Scalar "
-         "norm.ScalarOpt_dim cumsum cumprod logcumsumexp topk sort argsort"},
+         "norm.ScalarOpt_dim cumsum cumprod logcumsumexp topk sort argsort diff"},
     // rearranging, by axes and positions that ATen checks
     {.names = "tile", .check = check_tile},
     {.names = "view", .detour = detour_view, .may_copy = true},

@@ -102,9 +102,9 @@ TEST(Train, IsRepeatedByItsConfigurationFile) {
     EXPECT_EQ(result.status, 0) << result.errors;
     return metrics_without_seconds(scratch / directory);
   };
-  const json first = run_into(
-      "first", short_run({"--lr", "0.123456789", "--groups", "filter:0.8+channel:0.5", "--seed", "7", "--quiet",
-                          "--mask-rule", "union", "--prune-end", "3", "--freeze-after", "never", "--no-shrink"}));
+  const json first = run_into("first", short_run({"--lr", "0.123456789", "--groups", "filter:0.8+channel:0.5", "--seed",
+                                                  "7", "--quiet", "--nodes", "2", "--mask-rule", "union", "--prune-end",
+                                                  "3", "--freeze-after", "never", "--no-shrink"}));
   ASSERT_EQ(first.size(), 4);
   EXPECT_EQ(run_into("second", {"train", "--config", "first/config.toml"}), first);
   EXPECT_EQ(text_of(scratch / "second/config.toml"), text_of(scratch / "first/config.toml"));
@@ -128,8 +128,8 @@ TEST(Train, LetsTheLastOfRepeatedOptionsWin) {
 
 TEST(Train, OptionsBesideAPresetWin) {
   const tests::Scratch scratch;
-  const auto arguments =
-      short_run({"--preset", "paper", "--keep", "0.75", "--as-printed", "--quiet", "--run-dir", "run"}, "1");
+  const auto arguments = short_run(
+      {"--preset", "paper", "--nodes", "2", "--keep", "0.75", "--as-printed", "--quiet", "--run-dir", "run"}, "1");
   const Result result = run(scratch.path(), arguments);
   EXPECT_EQ(result.status, 0) << result.errors;
   const auto config = text_of(scratch / "run/config.toml");
@@ -147,7 +147,8 @@ TEST(Train, APresetForSlowLinksTakesOtherStrategiesAndMasksBesideIt) {
        {"strategy = \"diloco\"", "groups = \"coupled-inner\"", "outer-lr = 1", "outer-momentum = 0.5"}},
       {{"--strategy", "local_sgd"}, {"strategy = \"local_sgd\""}}};
   for (const auto& [words, lines] : expected) {
-    auto arguments = short_run({"--preset", "slow-link", "--quiet", "--run-dir", "run-" + words[1]}, "1");
+    auto arguments =
+        short_run({"--preset", "slow-link", "--nodes", "2", "--quiet", "--run-dir", "run-" + words[1]}, "1");
     arguments.insert(arguments.end(), words.begin(), words.end());
     const Result result = run(scratch.path(), arguments);
     EXPECT_EQ(result.status, 0) << result.errors;

@@ -136,6 +136,16 @@ case("normalized_sigmoids", lambda m, x: m.fc(pool(m.b(F.normalize(m.a(x).sigmoi
      b=conv(8, 6), fc=linear(6, 3))
 case("greatest_channel", lambda m, x: m.fc(pool(m.a(x) * m.a(x).max(1, keepdim=True)[0])), a=conv(3, 8),
      fc=linear(8, 3))
+
+
+def greatest_of_four(m, x):
+    layers = [m.a(x), m.b(x), m.c(x), m.d(x)]
+    return m.fc(pool(m.e(torch.cat([layer.amax(1, keepdim=True) for layer in reversed(layers)], 1))))
+
+
+# Not made in the order in which they run, nor looked at in that order.
+case("greatest_of_four", greatest_of_four, e=conv(4, 2), fc=linear(2, 3), a=conv(3, 3), b=conv(3, 4), c=conv(3, 5),
+     d=conv(3, 6))
 case("place_of_the_greatest", lambda m, x: m.fc(pool(m.a(x) * m.a(x).max(1, keepdim=True)[1])), a=conv(3, 8),
      fc=linear(8, 3))
 
@@ -147,5 +157,8 @@ def statistics_of_positions(m, x):
 
 
 case("statistics_of_positions", statistics_of_positions, a=conv(3, 8), fc=linear(8, 3))
+case("differences_of_positions",
+     lambda m, x: m.fc(m.a(x).flatten(2).diff(prepend=m.b(x).flatten(2)[:, :, :1]).square().mean(-1)), a=conv(3, 8),
+     b=conv(3, 8), fc=linear(8, 3))
 case("sorted_channels", lambda m, x: m.fc(m.b(m.a(x).sort(1)[0]).amax((2, 3))), a=conv(3, 8), b=conv(8, 6),
      fc=linear(6, 3))
