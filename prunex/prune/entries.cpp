@@ -1,5 +1,7 @@
 #include "prunex/prune/entries.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -100,6 +102,9 @@ Normalizer normalizer_named(const std::string& name) {
 }
 
 UnitScores by_unit(const sparsity::Slice& slice, int64_t size, const std::vector<double>& positions) {
+  const size_t owned = slice.index.empty() ? positions.size() : slice.index.size();
+  TORCH_CHECK(static_cast<int64_t>(owned) >= size, "[prune] ", size, " units have ", owned, " positions in ",
+              slice.tensor);
   if (slice.index.empty()) return positions;
   UnitScores scores(size, 0);
   const auto block = static_cast<size_t>(slice.positions_per_unit(size));

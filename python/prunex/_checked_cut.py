@@ -53,6 +53,11 @@ def like(values: Any) -> Any:
     return torch.utils._pytree.tree_map(other, values)
 
 
+def cure_of_heads(heads: bool) -> str:
+    """What a message says further of code that does not follow a cut."""
+    return "" if heads else "; attention with a fixed size of heads wants a cut of whole `heads`"
+
+
 def probes(model: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """What to look at the module with: like(arguments), or the example's own, if it does not take others or answers
     them with fewer finite numbers."""

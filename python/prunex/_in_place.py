@@ -26,7 +26,7 @@ def cut_what_follows(module: nn.Module, network: library.Network, plan: Plan, ex
     result, whole = plan([]), list[str]()
     training = _checked_cut.trains_with(module, _modules.arguments_of(example), stacklevel=4)
     arguments = _checked_cut.probes(module, _modules.arguments_of(example))
-    for look in (_inflexible_kinds, _inflexible, None):
+    for look in (_inflexible_kinds, _inflexible, _inflexible_as_planned, None):
         try:
             _cut(module, result, arguments, optimizers, training)
             if whole:
@@ -36,9 +36,9 @@ def cut_what_follows(module: nn.Module, network: library.Network, plan: Plan, ex
             if look is None:
                 raise ValueError(f"`model`: the code of {type(module).__name__} does not allow what its graph does "
                                  f"({error}): prune the exported program, torch.export.export(model, …)") from error
-            if isinstance(error, _checked_cut.DiffersInTraining):  # layers that look alike need not have the same users
-                look = _inflexible
-            whole = look(module, network, arguments, training)
+            if isinstance(error, _checked_cut.DiffersInTraining) and look is _inflexible_kinds:
+                look = _inflexible  # layers that look alike need not have the same users
+            whole = look(module, network, result, arguments, training)
         try:
             result = plan(whole)
         except ValueError as error:
@@ -107,18 +107,18 @@ def _cut(module: nn.Module, result: library.PrunedNetwork, arguments: tuple[Any,
     return _checked_cut.cut_checked(module, result.cut, optimizers, result.layer_groups(), arguments, wanted, training)
 
 
-def _follows(module: nn.Module, network: library.Network, group: str, arguments: tuple[Any, ...],
+def _follows(module: nn.Module, cut: library.PrunedNetwork, arguments: tuple[Any, ...],
              training: tuple[Any, ...] | None) -> bool:
-    """Whether the module's code can do without a unit of the group."""
+    """Whether the module's code allows the cut."""
     try:
-        _cut(module, network.without_a_unit(group), arguments, (), training)()
+        _cut(module, cut, arguments, (), training)()
     except _checked_cut.Differs:
         return False
     return True
 
 
-def _inflexible_kinds(module: nn.Module, network: library.Network, arguments: tuple[Any, ...],
-                      training: tuple[Any, ...] | None) -> list[str]:
+def _inflexible_kinds(module: nn.Module, network: library.Network, _: library.PrunedNetwork,
+                      arguments: tuple[Any, ...], training: tuple[Any, ...] | None) -> list[str]:
     """The groups that it cannot lose, where one is tried of those that look alike."""
     removable = set(network.removable())
     alike: dict[Any, list[str]] = {}
@@ -126,13 +126,22 @@ def _inflexible_kinds(module: nn.Module, network: library.Network, arguments: tu
         if group.name in removable:
             looks = tuple(sorted((_cuts.kind_of_owner(module, s.tensor), s.axis) for s in group.slices))
             alike.setdefault((group.size, looks), []).append(group.name)
-    return [name for names in alike.values() if not _follows(module, network, names[0], arguments, training)
-            for name in names]
+    return [name for names in alike.values()
+            if not _follows(module, network.without_units(names[0], 1), arguments, training) for name in names]
 
 
-def _inflexible(module: nn.Module, network: library.Network, arguments: tuple[Any, ...],
+def _inflexible(module: nn.Module, network: library.Network, _: library.PrunedNetwork, arguments: tuple[Any, ...],
                 training: tuple[Any, ...] | None) -> list[str]:
-    return [name for name in network.removable() if not _follows(module, network, name, arguments, training)]
+    return [name for name in network.removable()
+            if not _follows(module, network.without_units(name, 1), arguments, training)]
+
+
+def _inflexible_as_planned(module: nn.Module, network: library.Network, planned: library.PrunedNetwork,
+                           arguments: tuple[Any, ...], training: tuple[Any, ...] | None) -> list[str]:
+    """By as many units as each is to lose: where halves are taken, one less may leave the first half as it is."""
+    lost = {str(row["group"]): int(str(row["units"])) - int(str(row["kept"])) for row in planned.groups}
+    return [name for name in network.removable()
+            if not _follows(module, network.without_units(name, lost.get(name) or 1), arguments, training)]
 
 
 def _said_of(module: nn.Module, whole: list[str]) -> str:

@@ -238,14 +238,18 @@ def _prune_as(cut: Cut, model: Model, example: Any, optimizers: Sequence[torch.o
     _arguments.expect_unused("beside `cut`", **idle)
     cut, *how = _cut_of(cut, heads, statistics)
     module = _module_of(model, optimizers)
-    result = library.Network(*_file_of(model, example), *how).prune_as(cut)
+    network = library.Network(*_file_of(model, example), *how)
+    try:
+        result = network.prune_as(cut)
+    except RuntimeError as error:
+        raise ValueError(f"`cut`: {error}; wanted `heads` and `statistics` as where it was made") from error
     if module is None:
         return _report(_program_of(result), result)
     try:
         with _in_place.watching_optimizers(module):
             _in_place.cut_as(module, result, example, optimizers)
     except _checked_cut.Differs as error:
-        cure = "" if how[0] else "; attention with a fixed size of heads wants a cut of whole `heads`"
+        cure = _checked_cut.cure_of_heads(how[0])
         if any(isinstance(m, nn.MultiheadAttention) for m in module.modules()):
             cure = "; nn.MultiheadAttention follows none: prune the exported program, torch.export.export(model, …)"
         raise ValueError(f"`cut`: the code of {type(module).__name__} does not follow ({error}){cure}") from error

@@ -390,8 +390,9 @@ class _Strategy(Resumable):
         if whys:
             self._follows = False
             go_back()
+            cure = _checked_cut.cure_of_heads(self._options.get("heads") == "true")
             warnings.warn(f"cut: the code of {type(self.model).__name__} does not follow ({whys[0]}): the module stays "
-                          "whole, under its masks; prunex.prune can cut it when it is exported", stacklevel=3)
+                          f"whole, under its masks; prunex.prune can cut it when it is exported{cure}", stacklevel=3)
             return None
         self._cut = removable
         self._strategy.cut(removable, *_modules.weights(self.model))

@@ -119,12 +119,12 @@ class Network {
     return pruned(choice, [&](prune::Pruner& pruner, const prune::Target& target) { pruner.step(scores, target, 1); });
   }
 
-  /// The first unit of the group gone, nothing else.
-  Pruned without_a_unit(const std::string& group) const {
+  /// The group's first units gone, so many, nothing else.
+  Pruned without_units(const std::string& group, int64_t count) const {
     const nb::gil_scoped_release released;
     const at::NoGradGuard no_grad;
     auto masks = sparsity::full_masks(analysis_.removable());
-    masks[group].select(0, 0).fill_(false);
+    masks[group].narrow(0, 0, count).fill_(false);
     return without(sparsity::make_cut(analysis_.removable(), masks, sparsity::shapes_of(model_.weights)));
   }
 
@@ -326,7 +326,7 @@ void bind_network(nb::module_& module) {
            nb::sig("def prune(self, choice: Choice, evidence: dict[str, torch.Tensor]) -> PrunedNetwork"))
       .def("prune_by", &Network::prune_by)
       .def("prune_as", &Network::prune_as)
-      .def("without_a_unit", &Network::without_a_unit);
+      .def("without_units", &Network::without_units);
 }
 
 void bind_results(nb::module_& module) {

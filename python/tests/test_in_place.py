@@ -297,6 +297,26 @@ def test_a_group_stays_whole_without_others_that_its_layer_makes():
     assert reasons["a"] == "the module's code does not follow its cut" and reasons["a[8]"] == ""
 
 
+def test_a_group_stays_whole_if_the_code_follows_but_one_unit_less():
+    class Halves(nn.Module):
+        """Seven channels in two chunks are four and three: without an unused one the first chunk is as before."""
+
+        def __init__(self):
+            super().__init__()
+            self.a, self.both, self.b, self.c = (nn.Conv2d(3, 16, 3), nn.Conv2d(16, 8, 1), nn.Conv2d(4, 12, 1),
+                                                 nn.Conv2d(12, 5, 1))
+
+        def forward(self, x):
+            first, _ = self.both(self.a(x).relu()).chunk(2, 1)
+            h = self.b(first)
+            return self.c(h.view(len(h), 12, -1).relu().view(len(h), 12, *h.shape[2:]))
+
+    net = Halves()
+    with pytest.warns(UserWarning, match="does not follow cuts of b, both, both.4., which stay whole"):
+        prunex.prune(net, X, ratio=0.5)
+    assert (net.a.out_channels, net.both.out_channels, net.b.out_channels) == (8, 8, 12)
+
+
 def test_instance_norms_without_tensors_know_their_channels():
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.InstanceNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3))
     with warnings.catch_warnings():

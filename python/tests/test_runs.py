@@ -82,6 +82,15 @@ def test_a_cut_that_the_code_does_not_follow_is_refused_with_what_helps(tmp_path
         prunex.prune(Attention(), torch.randn(2, 5, 16), cut=tmp_path / "small")
 
 
+def test_a_cut_of_heads_wants_heads():
+    x = torch.randn(2, 5, 16)
+    program = torch.export.export(Attention().eval(), (x,))
+    cut = prunex.prune(program, ratio=0.5, heads=True).cut
+    with pytest.raises(ValueError, match="`cut`: .*; wanted `heads` and `statistics` as where it was made"):
+        prunex.prune(program, cut=cut)
+    assert prunex.prune(program, cut=cut, heads=True).cut.kept() == cut.kept()
+
+
 def test_a_module_of_ones_own_becomes_the_run_s_product(tmp_path):
     made = lambda: torchvision.models.resnet18(num_classes=10)
     x = torch.randn(2, 3, 32, 32)

@@ -64,7 +64,10 @@ class GraphReader {
   static std::string input_name(const json& spec) {
     const auto [kind, body] = to_tagged(spec);
     if (kind == "constant_input") {
-      refuse(fmt::format("input '{}' is a constant, wanted tensors only", body.value("name", "?")));
+      refuse(fmt::format(
+          "input '{}' is a constant, wanted tensors only: export it without that one, and with those behind "
+          "it by name",
+          body.value("name", "?")));
     }
     if (kind != "user_input") refuse(fmt::format("has an input of kind '{}', which is not supported", kind));
     const auto& arg = body.at("arg");
