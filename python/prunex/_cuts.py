@@ -90,7 +90,14 @@ _ATTRIBUTES: list[tuple[Any, Callable[[Any], None]]] = [
 ]
 
 
-def _set_attributes(module: nn.Module) -> None:
+def _is_transposed_linear(m: nn.Module) -> bool:
+    """That of GPT-2 in Hugging Face's transformers, which need not be installed."""
+    return (type(m).__module__, type(m).__name__) == ("transformers.pytorch_utils", "Conv1D")
+
+
+def _set_attributes(module: Any) -> None:
+    if _is_transposed_linear(module):
+        module.nx, module.nf = _shape_of(module)
     for kinds, setter in _ATTRIBUTES:
         if isinstance(module, kinds):
             return setter(module)

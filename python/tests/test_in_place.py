@@ -297,6 +297,23 @@ def test_a_group_stays_whole_without_others_that_its_layer_makes():
     assert reasons["a"] == "the module's code does not follow its cut" and reasons["a[8]"] == ""
 
 
+def test_linear_layers_of_gpt2_know_their_width():
+    class Conv1D(nn.Module):
+        def __init__(self, nf, nx):
+            super().__init__()
+            self.nf, self.nx = nf, nx
+            self.weight, self.bias = nn.Parameter(torch.randn(nx, nf)), nn.Parameter(torch.zeros(nf))
+
+        def forward(self, x):
+            return torch.addmm(self.bias, x.view(-1, x.shape[-1]), self.weight).view(*x.shape[:-1], self.nf)
+
+    Conv1D.__module__ = "transformers.pytorch_utils"
+    net = nn.Sequential(Conv1D(64, 16), nn.ReLU(), Conv1D(16, 64))
+    prunex.prune(net, torch.randn(2, 5, 16), ratio=0.5)
+    assert (net[0].nx, net[0].nf, net[2].nx, net[2].nf) == (16, 32, 32, 16)
+    assert net(torch.randn(2, 5, 16)).shape == (2, 5, 16)
+
+
 def test_a_group_stays_whole_if_the_code_follows_but_one_unit_less():
     class Halves(nn.Module):
         """Seven channels in two chunks are four and three: without an unused one the first chunk is as before."""
