@@ -127,13 +127,13 @@ def _inflexible_kinds(module: nn.Module, network: library.Network, _: library.Pr
             looks = tuple(sorted((_cuts.kind_of_owner(module, s.tensor), s.axis) for s in group.slices))
             alike.setdefault((group.size, looks), []).append(group.name)
     return [name for names in alike.values()
-            if not _follows(module, network.without_units(names[0], 1), arguments, training) for name in names]
+            if not _follows(module, network.without_units(names[:1], 1), arguments, training) for name in names]
 
 
 def _inflexible(module: nn.Module, network: library.Network, _: library.PrunedNetwork, arguments: tuple[Any, ...],
                 training: tuple[Any, ...] | None) -> list[str]:
     return [name for name in network.removable()
-            if not _follows(module, network.without_units(name, 1), arguments, training)]
+            if not _follows(module, network.without_units([name], 1), arguments, training)]
 
 
 def _inflexible_as_planned(module: nn.Module, network: library.Network, planned: library.PrunedNetwork,
@@ -141,10 +141,24 @@ def _inflexible_as_planned(module: nn.Module, network: library.Network, planned:
     """By as many units as each is to lose: where halves are taken, one less may leave the first half as it is."""
     lost = {str(row["group"]): int(str(row["units"])) - int(str(row["kept"])) for row in planned.groups}
     return [name for name in network.removable()
-            if not _follows(module, network.without_units(name, lost.get(name) or 1), arguments, training)]
+            if not _follows(module, network.without_units([name], lost.get(name) or 1), arguments, training)]
+
+
+def not_followed(module: nn.Module, network: library.Network, groups: list[str], example: Any) -> list[str]:
+    """Of these groups those of which the module's code cannot lose a unit; it is asked only if it cannot lose one of
+    each at once."""
+    arguments = _checked_cut.probes(module, _modules.arguments_of(example))
+
+    def follows(some: list[str]) -> bool:
+        return _follows(module, network.without_units(some, 1), arguments, None)
+
+    return [] if follows(groups) else [group for group in groups if not follows([group])]
+
+
+def does_not_follow(module: nn.Module, groups: list[str]) -> str:
+    some = ", ".join(groups[:3]) + (f" and {len(groups) - 3} others" if len(groups) > 3 else "")
+    return f"the code of {type(module).__name__} does not follow cuts of {some}"
 
 
 def _said_of(module: nn.Module, whole: list[str]) -> str:
-    some = ", ".join(whole[:3]) + (f" and {len(whole) - 3} others" if len(whole) > 3 else "")
-    return (f"the code of {type(module).__name__} does not follow cuts of {some}, which stay whole; an exported "
-            "program can lose them, too")
+    return f"{does_not_follow(module, whole)}, which stay whole; an exported program can lose them, too"

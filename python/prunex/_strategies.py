@@ -14,7 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from prunex import _arguments, _before_exchange, _checked_cut, _checkpoints, _modules, _pull, _ranks, _steps
+from prunex import (_arguments, _before_exchange, _checked_cut, _checkpoints, _in_place, _modules, _pull, _ranks,
+                    _steps)
 from prunex._library import library
 from prunex._resuming import Resumable
 
@@ -114,7 +115,7 @@ class _Strategy(Resumable):
         self._overlap = int(self._options.get("overlap", 0))
         self._share_frozen()
         self._on_gpu = any(p.is_cuda for p in self.model.parameters())
-        for doubt in self._doubts():
+        for doubt in self._doubts(program):
             warnings.warn(doubt, stacklevel=2)
         self._outside = _steps.warn_of_steps_outside(self, self.optimizer)
 
@@ -166,7 +167,7 @@ class _Strategy(Resumable):
         return functools.partial(_made, self._name, self.model, list(self._options.items()), self.sync_every,
                                  self.total_steps or 0, _pull.momentum_of(self.optimizers), rates, self._ranks, program)
 
-    def _doubts(self) -> list[str]:
+    def _doubts(self, program: bytes | None) -> list[str]:
         """What may be other than was meant."""
         doubts = self._ranks.doubts_of(self._options.get("payload"))
         if self._on_gpu and dist.is_initialized() and "cuda:gloo" in dist.get_backend_config(self._process_group):
@@ -176,7 +177,20 @@ class _Strategy(Resumable):
         if others := _modules.moved_elsewhere(self.model, self.optimizers):
             doubts.append(f"`optimizer`: it also moves {others} parameters that are not of `model`: no exchange has "
                           "them, so they differ between ranks; wanted one module that holds them all")
+        if self._has_masks and program is not None:
+            doubts += self._doubts_of_code(program)
         return doubts
+
+    def _doubts_of_code(self, program: bytes) -> list[str]:
+        """That cut() will not do."""
+        heads = self._options.get("heads") == "true"
+        network, masked = library.Network(program, "the exported module", True, heads), self._strategy.masks()
+        spared = network.ignored([pattern for pattern in self._options.get("ignore", "").split(",") if pattern])
+        groups = [name for name in network.removable() if name in masked and name not in spared]
+        if not groups or not (fixed := _in_place.not_followed(self.model, network, groups, self._example)):
+            return []
+        return [f"`groups`: {_in_place.does_not_follow(self.model, fixed)}: cut() will leave the module whole, under its masks; "
+                f"`ignore` spares layers{_checked_cut.cure_of_heads(heads)}"]
 
     def __repr__(self) -> str:
         return (f"<prunex.{type(self).__name__} of {type(self.model).__name__}: every {self.sync_every} steps, after "

@@ -119,12 +119,17 @@ class Network {
     return pruned(choice, [&](prune::Pruner& pruner, const prune::Target& target) { pruner.step(scores, target, 1); });
   }
 
-  /// The group's first units gone, so many, nothing else.
-  Pruned without_units(const std::string& group, int64_t count) const {
+  /// The groups that these patterns spare.
+  std::set<std::string> ignored(const std::vector<std::string>& patterns) const {
+    return prune::ignored_groups(analysis_, patterns);
+  }
+
+  /// The groups' first units gone, so many of each, nothing else.
+  Pruned without_units(const std::vector<std::string>& groups, int64_t count) const {
     const nb::gil_scoped_release released;
     const at::NoGradGuard no_grad;
     auto masks = sparsity::full_masks(analysis_.removable());
-    masks[group].narrow(0, 0, count).fill_(false);
+    for (const auto& group : groups) masks[group].narrow(0, 0, count).fill_(false);
     return without(sparsity::make_cut(analysis_.removable(), masks, sparsity::shapes_of(model_.weights)));
   }
 
@@ -326,6 +331,7 @@ void bind_network(nb::module_& module) {
            nb::sig("def prune(self, choice: Choice, evidence: dict[str, torch.Tensor]) -> PrunedNetwork"))
       .def("prune_by", &Network::prune_by)
       .def("prune_as", &Network::prune_as)
+      .def("ignored", &Network::ignored)
       .def("without_units", &Network::without_units);
 }
 

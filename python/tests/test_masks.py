@@ -187,11 +187,26 @@ def test_a_cut_does_not_depend_on_the_default_device():
     assert net[0].out_channels == 4
 
 
+def test_layers_that_the_code_cannot_lose_may_be_ignored(recwarn):
+    net, x = Shuffled(), torch.randn(8, 4)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with prunex.HSADMM(net, optimizer, 2, total_steps=40, example=x, round_to=1, ignore=["a"]) as training:
+        for _ in range(40):
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+            training.cut()
+    assert (net.a.out_features, net.b.out_features) == (8, 3)
+    assert not any("follow" in str(warning.message) for warning in recwarn)
+
+
 def test_a_cut_that_the_code_does_not_follow_leaves_the_masks():
     net = Shuffled()
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     x = torch.randn(8, 4)
-    with prunex.HSADMM(net, optimizer, 2, total_steps=40, example=x, round_to=1) as training:
+    with pytest.warns(UserWarning, match=r"`groups`: the code of Shuffled does not follow cuts of a: cut\(\) will"):
+        made = prunex.HSADMM(net, optimizer, 2, total_steps=40, example=x, round_to=1)
+    with made as training:
         for _ in range(40):
             optimizer.zero_grad()
             net(x).square().mean().backward()
