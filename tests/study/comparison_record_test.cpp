@@ -215,8 +215,10 @@ TEST(ComparisonRecord, KeepsTheExchangesOfRunsAndTimingsForTheReport) {
 TEST(ComparisonRecord, NamesWhatAPresetSets) {
   const Scratch scratch;
   ComparisonRecord record(scratch / "out");
-  const Job job{
-      .name = "a", .seed = 3, .directory = "a/3", .options = {{"preset", "\"slow-link\""}, {"local-steps", "20"}}};
+  const Job job{.name = "a",
+                .seed = 3,
+                .directory = "a/3",
+                .options = {{"preset", "\"slow-link\""}, {"nodes", "2"}, {"local-steps", "20"}}};
   tests::write_run(record.path_of(job), {});
   record.note(job, JobState::kDone);
   record.write({{"version", "0"}});
@@ -241,7 +243,7 @@ TEST(ComparisonRecord, ARunOfAPresetIsDoneWithoutItsImages) {
 
 TEST(ComparisonRecord, ARunOfAPresetThatSetSomethingElseIsStale) {
   const Scratch scratch;
-  const Job job{.name = "a", .seed = 3, .directory = "a/3", .options = {{"preset", "\"slow-link\""}}};
+  const Job job{.name = "a", .seed = 3, .directory = "a/3", .options = {{"preset", "\"slow-link\""}, {"nodes", "2"}}};
   {
     ComparisonRecord record(scratch / "out");
     tests::write_run(record.path_of(job), {});
