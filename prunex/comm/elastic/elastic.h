@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -148,7 +149,7 @@ class Elastic {
   std::string without_this_node() const;
   int leader(const Missing& missing) const;
   Decision seek();
-  std::optional<Decision> follow(int node, Missing& missing);
+  std::optional<Decision> follow(int node, Missing& missing, std::set<int>& late);
   std::optional<Decision> lead(Missing& missing);
   Decision decided(const Verdict& verdict);
   Endpoint open_store(const Roster& roster, int newcomers = 0);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <iterator>
 #include <mutex>
 #include <set>
 #include <sstream>
@@ -208,10 +209,11 @@ int Elastic::leader(const Missing& missing) const {
 
 Elastic::Decision Elastic::seek() {
   Missing missing;
+  std::set<int> late;  // they are there, and do not answer
   for (;;) {
     const int node = leader(missing);
     const bool leads = node == node_ && local_rank_ == 0;
-    if (const auto decision = leads ? lead(missing) : follow(node, missing)) return *decision;
+    if (const auto decision = leads ? lead(missing) : follow(node, missing, late)) return *decision;
     if (leads) continue;  // a lower node is there again
     if (!missing.has(node_)) continue;
     throw std::runtime_error(fmt::format("[comm] {} 0 of this node, {}: the node is lost", kLostRank, node_));
@@ -219,17 +221,28 @@ Elastic::Decision Elastic::seek() {
 }
 
 /// What that node's first rank says; else `missing` has learnt of it, or it is to be asked again. It answers within the
-/// time that it may wait for others itself, unless it stands still although its process lives.
-std::optional<Elastic::Decision> Elastic::follow(int node, Missing& missing) {
+/// time that it may wait for others itself, unless it stands still although its process lives. Or a lower node that had
+/// been silent is there again: by then this one may follow that, and nobody looks at its door.
+std::optional<Elastic::Decision> Elastic::follow(int node, Missing& missing, std::set<int>& late) {
   const Endpoint& door = door_of(node);
   const auto silence = patience_with(node);
   Call call(door, door_key(), report(), silence);
-  const auto end = Clock::now() + 2 * options_.timeout;
+  Inquiries others(*this, missing);
+  const auto begin = Clock::now(), end = begin + 2 * options_.timeout;
   for (;;) {
     const auto answer = call.hear(kAskEvery);
     if (!answer) {
+      if (Clock::now() < begin + silence) continue;  // an inquiry outlives the decision by as long
+      std::vector<int> lower;
+      std::copy_if(missing.silent.begin(), missing.silent.lower_bound(node), std::back_inserter(lower),
+                   [&](int silent) { return late.count(silent) == 0; });
+      const std::vector<int> back = others.ask(lower, {});
+      if (others.is_out()) throw LeftBehind(without_this_node());
+      for (const int there : back) missing.silent.erase(there);
+      if (!back.empty()) return std::nullopt;
       if (Clock::now() < end) continue;
       missing.silent.insert(node);
+      late.insert(node);
       return std::nullopt;
     }
     if (answer->is_out) throw LeftBehind(without_this_node());
